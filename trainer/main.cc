@@ -8,14 +8,14 @@
 #include "base/resource_limit.h"
 #include "kvstore/job/launch/child_processes.h"
 #include "kvstore/job/launch/placement.h"
-#include "trainer/check_inputs.h"
-#include "trainer/checkpoint_folder.h"
-#include "trainer/checkpointing.h"
-#include "trainer/cluster.h"
-#include "trainer/explain.h"
-#include "trainer/framework.h"
-#include "trainer/options.h"
-#include "trainer/process_title.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpointing.h"
+#include "trainer/flags/options.h"
+#include "trainer/launch/check_inputs.h"
+#include "trainer/launch/cluster.h"
+#include "trainer/launch/explain.h"
+#include "trainer/launch/process_title.h"
+#include "trainer/networks/framework.h"
 
 namespace telegrad {
 namespace {

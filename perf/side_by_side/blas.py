@@ -1,6 +1,6 @@
 """Every program of a measurement multiplies matrices by the kernels that telegrad-train takes.
 
-OpenBLAS has slow ones for a processor that it does not know; trainer/load_framework.cc has the rule.
+OpenBLAS has slow ones for a processor that it does not know; trainer/networks/load_framework.cc has the rule.
 """
 
 

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
-#include "trainer/checkpoint_folder.h"
-#include "trainer/checkpoint_part.h"
-#include "trainer/digest.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_part.h"
+#include "trainer/checkpoint/digest.h"
 
 namespace telegrad {
 namespace {

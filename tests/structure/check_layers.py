@@ -50,6 +50,15 @@ for name in ("local", "nccl", "tier_one"):
     BELOW["kvstore/" + name] = STORE
 BELOW["kvstore/tuning"] = STORE
 BELOW["kvstore/program"] = ("kvstore/tuning", "kvstore") + BELOW["kvstore"]
+TRAINER = BELOW["trainer"]
+BELOW["trainer/data"] = BELOW["trainer/networks"] = TRAINER
+BELOW["trainer/report"] = ("trainer/networks",) + TRAINER
+BELOW["trainer/flags"] = ("trainer/launch", "trainer/checkpoint", "trainer/run", "trainer/data", "trainer/networks", "trainer/report") + TRAINER
+RUN = ("trainer/flags",) + BELOW["trainer/flags"]
+BELOW["trainer/checkpoint"] = ("trainer/run",) + RUN
+BELOW["trainer/run"] = ("trainer/checkpoint",) + RUN
+BELOW["trainer/launch"] = ("trainer/checkpoint", "trainer/run") + RUN
+BELOW["trainer"] = ("trainer/launch",) + BELOW["trainer/launch"]
 # Rooms that only their own layer may include, and perf and tests.
 CLOSED = ("kvstore/engine", "kvstore/ps", "kvstore/local", "kvstore/nccl",
           "kvstore/tier_one")
@@ -59,13 +68,13 @@ SOURCES = (".h", ".cc", ".cu", ".cuh")
 # Where the environment may be read: once, at the start, into options; and
 # where UCX and NCCL read it, to see what is the user's.
 GETENV_FILES = re.compile(
-    r"^(trainer/main\.cc|trainer/options\.cc|perf/main\.cc|perf/options\.cc"
+    r"^(trainer/main\.cc|trainer/flags/options\.cc|perf/main\.cc|perf/options\.cc"
     r"|kernels/prefetch\.cc|python/c/job\.cc|kvstore/job/launch/placement\.cc|transport/ucx/config\.cc|transport/ofi/provider\.cc|kvstore/collective/nccl/environment\.cc|topology/options\.cc|kvstore/program/server_main\.cc"
     r"|tests/.*)$")
 # What a machine has is looked at in topology, and decided there. Elsewhere /sys
 # is read for an error's text, and for how much memory a benchmark may take.
 SYSFS_FILES = re.compile(
-    r"^(topology/.*|tests/.*|trainer/gpu_faults\.cc|perf/network/push_pull_memory\.cc)$")
+    r"^(topology/.*|tests/.*|trainer/networks/gpu_faults\.cc|perf/network/push_pull_memory\.cc)$")
 # A layer's own table, and that of one of its folders.
 CONDITIONAL_FILES = re.compile(
     r"^([a-z]+/([a-z_]+/){0,2}registry\.cc|kernels/dispatch\.cc)$")

@@ -30,7 +30,7 @@ KNOWN = (
     "topology/plan.h",
     "topology/planner/network.cc",
     "topology/planner/network.h",
-    "trainer/check_flags.cc",
+    "trainer/flags/check_flags.cc",
     "transport/transport.h",
 )
 PRODUCT = ("base", "kernels", "compression", "transport", "topology", "kvstore",

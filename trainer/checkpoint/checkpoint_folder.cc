@@ -1,4 +1,4 @@
-#include "trainer/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -22,8 +22,8 @@
 #include "absl/strings/strip.h"
 #include "base/atomic_file.h"
 #include "base/status_macros.h"
-#include "trainer/checkpoint_part.h"
-#include "trainer/digest.h"
+#include "trainer/checkpoint/checkpoint_part.h"
+#include "trainer/checkpoint/digest.h"
 
 namespace telegrad {
 namespace {

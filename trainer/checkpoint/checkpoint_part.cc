@@ -1,4 +1,4 @@
-#include "trainer/checkpoint_part.h"
+#include "trainer/checkpoint/checkpoint_part.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
 #include "base/status_macros.h"
-#include "trainer/digest.h"
+#include "trainer/checkpoint/digest.h"
 
 namespace telegrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/batch_reader.h"
+#include "trainer/data/batch_reader.h"
 
 #include <utility>
 

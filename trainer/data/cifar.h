@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "trainer/dataset.h"
+#include "trainer/data/dataset.h"
 
 namespace telegrad {
 

@@ -1,4 +1,4 @@
-#include "trainer/dataset.h"
+#include "trainer/data/dataset.h"
 
 #include <algorithm>
 #include <optional>

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "trainer/dataset.h"
+#include "trainer/data/dataset.h"
 
 namespace telegrad {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trainer/dataset.h"
+#include "trainer/data/dataset.h"
 
 namespace telegrad {
 

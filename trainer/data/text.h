@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer/dataset.h"
+#include "trainer/data/dataset.h"
 
 namespace telegrad {
 

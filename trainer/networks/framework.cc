@@ -1,4 +1,4 @@
-#include "trainer/framework.h"
+#include "trainer/networks/framework.h"
 
 #include <dlfcn.h>
 #include <torch/torch.h>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer/network.h"
+#include "trainer/networks/network.h"
 
 namespace telegrad {
 
@@ -88,7 +88,7 @@ struct Node {
 };
 
 // What a network is, without state and without a framework: a new one is a
-// function that returns this and a line in trainer/registry.cc.
+// function that returns this and a line in trainer/networks/registry.cc.
 struct Model {
   std::vector<ModelTensor> parameters;  // forward order
   std::vector<ModelTensor> buffers;     // statistics, not learned

@@ -4,12 +4,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "trainer/network.h"
+#include "trainer/networks/network.h"
 
 namespace telegrad {
 
-// What stands behind Framework (trainer/framework.h): its functions, by
-// libtorch.
+// What stands behind Framework (trainer/networks/framework.h): its functions,
+// by libtorch.
 void ConfigureFramework(int num_threads, bool allows_tf32 = false);
 absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const NetworkSpec& spec);
 absl::StatusOr<int> LoadTorchGpus();  // gpus_cuda.cc or gpus_none.cc

@@ -13,8 +13,8 @@
 #include "base/device_access.h"
 #include "base/random.h"
 #include "base/status_macros.h"
-#include "trainer/gpu_faults.h"
 #include "trainer/networks/flat_memory.h"
+#include "trainer/networks/gpu_faults.h"
 #include "trainer/networks/run_model.h"
 #include "trainer/networks/torch_framework.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/results.h"
+#include "trainer/report/results.h"
 
 namespace telegrad {
 

@@ -10,9 +10,9 @@
 #include "trainer/report/chart.h"
 #include "trainer/report/groups.h"
 #include "trainer/report/html.h"
+#include "trainer/report/results.h"
 #include "trainer/report/style.h"
 #include "trainer/report/summary_text.h"
-#include "trainer/results.h"
 
 namespace telegrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/progress.h"
+#include "trainer/report/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
-#include "trainer/results.h"
+#include "trainer/report/results.h"
 
 namespace telegrad {
 namespace {

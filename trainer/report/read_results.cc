@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "trainer/results.h"
+#include "trainer/report/results.h"
 
 namespace telegrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/results.h"
+#include "trainer/report/results.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"

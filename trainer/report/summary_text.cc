@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "trainer/results.h"
+#include "trainer/report/results.h"
 
 namespace telegrad {
 namespace {

@@ -20,7 +20,7 @@ _ADAPTIVE = ("adam", "muon", "lamb", "rmsprop", "adafactor")
 # Whose lines call an optimizer's or a model's, but are not the user's.
 _NOT_USERS = ("telegrad", "torch", "runpy", "lightning", "pytorch_lightning", "accelerate",
               "transformers")
-_SMALL_BITS = 2.5  # these two as in trainer/optimizer_flags.h
+_SMALL_BITS = 2.5  # these two as in trainer/flags/optimizer_flags.h
 _MUCH_MOMENTUM = .5
 _NOT_LATE = ("dgc", "terngrad")  # has a momentum of its own; holds nothing back
 # What "auto" may use unless it is told, as `telegrad-train` has it: with an optimizer that

@@ -14,9 +14,9 @@
 #include "base/crc32c.h"
 #include "base/random.h"
 #include "tests/testing/status_matchers.h"
+#include "trainer/data/dataset.h"
 #include "trainer/data/digits.h"
 #include "trainer/data/text.h"
-#include "trainer/dataset.h"
 
 namespace telegrad {
 namespace {

@@ -15,8 +15,8 @@
 #include "base/exit_code.h"
 #include "base/random.h"
 #include "tests/testing/status_matchers.h"
+#include "trainer/data/dataset.h"
 #include "trainer/data/image_file.h"
-#include "trainer/dataset.h"
 
 namespace telegrad {
 namespace {

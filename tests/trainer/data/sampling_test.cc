@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "trainer/dataset.h"
+#include "trainer/data/dataset.h"
 
 namespace telegrad {
 namespace {

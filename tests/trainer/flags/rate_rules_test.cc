@@ -1,4 +1,4 @@
-#include "trainer/rate_rules.h"
+#include "trainer/flags/rate_rules.h"
 
 #include <gtest/gtest.h>
 

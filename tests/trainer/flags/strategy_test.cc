@@ -1,4 +1,4 @@
-#include "trainer/strategy.h"
+#include "trainer/flags/strategy.h"
 
 #include <cmath>
 #include <thread>

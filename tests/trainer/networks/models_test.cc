@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/testing/status_matchers.h"
-#include "trainer/network.h"
+#include "trainer/networks/network.h"
 
 namespace telegrad {
 namespace {

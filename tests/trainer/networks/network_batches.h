@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "trainer/network.h"
+#include "trainer/networks/network.h"
 
 namespace telegrad {
 

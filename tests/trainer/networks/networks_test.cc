@@ -6,7 +6,7 @@
 
 #include "tests/testing/status_matchers.h"
 #include "tests/trainer/networks/network_batches.h"
-#include "trainer/network.h"
+#include "trainer/networks/network.h"
 #include "trainer/networks/torch_framework.h"
 
 namespace telegrad {

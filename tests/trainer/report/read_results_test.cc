@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "tests/testing/status_matchers.h"
-#include "trainer/results.h"
+#include "trainer/report/results.h"
 
 namespace telegrad {
 namespace {

@@ -13,8 +13,8 @@
 #include "tests/trainer/run/evaluated_run.h"
 #include "trainer/report/chart.h"
 #include "trainer/report/html.h"
+#include "trainer/report/results.h"
 #include "trainer/report/summary_text.h"
-#include "trainer/results.h"
 
 // The page's sections, and what they are made of.
 namespace telegrad {

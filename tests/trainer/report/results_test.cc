@@ -1,4 +1,4 @@
-#include "trainer/results.h"
+#include "trainer/report/results.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

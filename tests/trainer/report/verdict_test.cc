@@ -8,8 +8,8 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/trainer/run/evaluated_run.h"
 #include "trainer/report/chart.h"
+#include "trainer/report/results.h"
 #include "trainer/report/summary_text.h"
-#include "trainer/results.h"
 
 // What the page and the terminal say first, and what explains it.
 namespace telegrad {

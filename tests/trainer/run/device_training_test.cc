@@ -7,10 +7,10 @@
 #include "base/exit_code.h"
 #include "kvstore/nccl/group_store.h"
 #include "tests/testing/status_matchers.h"
-#include "trainer/device_room.h"
-#include "trainer/gradient_exchange.h"
-#include "trainer/network.h"
+#include "trainer/networks/network.h"
 #include "trainer/networks/torch_framework.h"
+#include "trainer/run/device_room.h"
+#include "trainer/run/gradient_exchange.h"
 
 // Behind names that it would hide.
 #include "tests/trainer/networks/network_batches.h"

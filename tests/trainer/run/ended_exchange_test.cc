@@ -5,8 +5,8 @@
 #include "kvstore/ticket_state.h"
 #include "tests/kvstore/tuning/scripted_store.h"
 #include "tests/trainer/run/two_tensors.h"
-#include "trainer/local_steps.h"
-#include "trainer/synthetic_gradients.h"
+#include "trainer/run/local_steps.h"
+#include "trainer/run/synthetic_gradients.h"
 
 // What ends before its operations do leaves no memory with the store.
 namespace telegrad {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "trainer/results.h"
+#include "trainer/report/results.h"
 
 namespace telegrad {
 

@@ -1,4 +1,4 @@
-#include "trainer/evaluation.h"
+#include "trainer/run/evaluation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/exchange_clock.h"
+#include "trainer/run/exchange_clock.h"
 
 #include <gtest/gtest.h>
 

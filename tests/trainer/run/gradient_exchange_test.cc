@@ -1,4 +1,4 @@
-#include "trainer/gradient_exchange.h"
+#include "trainer/run/gradient_exchange.h"
 
 #include <future>
 

@@ -1,4 +1,4 @@
-#include "trainer/loss_scale.h"
+#include "trainer/run/loss_scale.h"
 
 #include <gtest/gtest.h>
 

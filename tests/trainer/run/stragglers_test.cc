@@ -1,4 +1,4 @@
-#include "trainer/stragglers.h"
+#include "trainer/run/stragglers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

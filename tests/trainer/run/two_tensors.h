@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "trainer/gradient_exchange.h"
+#include "trainer/run/gradient_exchange.h"
 
 namespace telegrad::testing {
 

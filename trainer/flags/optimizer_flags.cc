@@ -1,0 +1,204 @@
+#include "trainer/flags/optimizer_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/of_flag.h"
+#include "base/status_macros.h"
+#include "compression/codec_spec.h"
+#include "kvstore/optimizer.h"
+#include "kvstore/tuning/auto_compression.h"
+#include "trainer/flags/profile.h"
+#include "trainer/flags/training_flags.h"
+
+namespace telegrad {
+namespace {
+
+constexpr char kOptimizerGroup[] = "Training";
+constexpr char kAllowedInstead[] = "int4";
+
+// At most, of a large tensor's element.
+absl::StatusOr<double> BitsOf(const std::string& type) {
+  constexpr size_t kElems = size_t{1} << 20;
+  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(type));
+  ASSIGN_OR_RETURN(const auto codec,
+                   spec.codec->Prepare(kElems, Device{}, spec.options));
+  return 8.0 * static_cast<double>(codec->max_encoded_bytes()) / kElems;
+}
+
+void AddRateFlags(CLI::App& app, TrainOptions& options,
+                  RawOptimizerFlags& raw) {
+  app.add_option("--lr", options.lr, "learning rate")
+      ->capture_default_str()
+      ->check(&CheckRate, "POSITIVE")
+      ->group(kOptimizerGroup);
+  app.add_option("--lr-step-epochs", options.lr_step_epochs,
+                 "epochs before which lr is multiplied by --lr-factor: 1,2")
+      ->delimiter(',')
+      ->group(kOptimizerGroup);
+  app.add_option("--lr-factor", options.lr_factor, "see --lr-step-epochs")
+      ->capture_default_str()
+      ->check(&CheckNotNegative, "NONNEGATIVE")
+      ->group(kOptimizerGroup);
+  app.add_option("--wd", options.wd,
+                 "weight decay: added to the gradient, but with adamw")
+      ->capture_default_str()
+      ->check(&CheckNotNegative, "NONNEGATIVE")
+      ->group(kOptimizerGroup);
+  app.add_option("--lr-mult", raw.lr_mult,
+                 "factors of the learning rate for some tensors, "
+                 "PATTERN=FACTOR separated by ';', the first that matches "
+                 "wins: 'bias=2;conv=0.5'; patterns as with --gc-rule")
+      ->group(kOptimizerGroup);
+  app.add_option("--wd-mult", raw.wd_mult,
+                 "the same of the weight decay: 'bias=0'")
+      ->group(kOptimizerGroup);
+}
+
+}  // namespace
+
+void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
+                       RawOptimizerFlags& raw) {
+  app.add_option("--optimizer", raw.optimizer,
+                 "sgd (with --mom), nag (Nesterov's momentum), adam, adamw, "
+                 "adagrad, rmsprop")
+      ->capture_default_str()
+      ->group(kOptimizerGroup);
+  AddRateFlags(app, options, raw);
+  app.add_option("--mom", options.mom, "momentum of sgd and nag")
+      ->capture_default_str()
+      ->check(&CheckDecay, "SHARE")
+      ->group(kOptimizerGroup);
+  app.add_option("--beta1", options.adam.beta1,
+                 "what adam and adamw keep of the mean of gradients per step")
+      ->capture_default_str()
+      ->check(&CheckDecay, "SHARE")
+      ->group(kOptimizerGroup);
+  app.add_option("--beta2", options.adam.beta2,
+                 "and, as rmsprop, of that of their squares")
+      ->capture_default_str()
+      ->check(&CheckDecay, "SHARE")
+      ->group(kOptimizerGroup);
+  app.add_option("--adam-freeze-after", options.adam_freeze_after,
+                 "1-bit Adam: so many steps go dense, then adam's and adamw's "
+                 "mean of squares stays, and codecs get the momentum; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->group(kOptimizerGroup);
+  app.add_option("--epsilon", options.adam.epsilon,
+                 "of all but sgd and nag, beside the root of squares")
+      ->capture_default_str()
+      ->check(&CheckNotNegative, "NONNEGATIVE")
+      ->group(kOptimizerGroup);
+}
+
+void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
+  app.add_option("--max-staleness", options.max_staleness,
+                 "of --kv-store dist_async: no worker is more steps ahead of "
+                 "the slowest; without it any")
+      ->check(CLI::Range(int64_t{0}, kMaxStaleness))
+      ->group(kOptimizerGroup);
+  app.add_option("--local-steps", options.local_steps,
+                 "workers step alone so many times, then exchange the change "
+                 "of their weights; 0: every gradient is exchanged")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20))
+      ->group(kOptimizerGroup);
+  app.add_option("--local-fragments", options.local_fragments,
+                 "tensors take turns in so many parts, whose exchanges run "
+                 "beside the steps until the next turn; 1: all at once, waited "
+                 "for")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(kOptimizerGroup);
+  app.add_option("--outer-lr", options.outer_lr,
+                 "the rate of the optimizer that steps with the mean of these "
+                 "changes; 1 without momentum: their average")
+      ->capture_default_str()
+      ->check(&CheckRate, "POSITIVE")
+      ->group(kOptimizerGroup);
+  app.add_option("--outer-mom", options.outer_mom, "its Nesterov momentum")
+      ->capture_default_str()
+      ->check(&CheckDecay, "SHARE")
+      ->group(kOptimizerGroup);
+}
+
+bool HasBetas(const TrainOptions& options) {
+  return options.optimizer == OptimizerKind::kAdam ||
+         options.optimizer == OptimizerKind::kAdamW;
+}
+
+bool HasMomentum(const TrainOptions& options) {
+  return options.optimizer == OptimizerKind::kSgd ||
+         options.optimizer == OptimizerKind::kNag;
+}
+
+bool HasBeta2(const TrainOptions& options) {
+  return HasBetas(options) || options.optimizer == OptimizerKind::kRmsProp;
+}
+
+bool HasEpsilon(const TrainOptions& options) {
+  return HasBeta2(options) || options.optimizer == OptimizerKind::kAdagrad;
+}
+
+bool StepsByMeanSquares(const TrainOptions& options) {
+  return HasBeta2(options) && options.local_steps == 0 &&
+         options.adam_freeze_after == 0;
+}
+
+bool MomentumHarmsFewBits(const TrainOptions& options) {
+  return HasMomentum(options) && options.mom >= kMomentumThatHarms &&
+         options.local_steps == 0 && !IsProfile(options.network);
+}
+
+absl::Status SettleFewBits(TrainOptions& options) {
+  const bool has_squares = StepsByMeanSquares(options);
+  if (!has_squares && !MomentumHarmsFewBits(options)) return absl::OkStatus();
+  for (Setting& setting : options.settings) {
+    if (!setting.is_auto) continue;
+    if (!options.given.contains("--gc-allow")) {
+      RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", kAllowedInstead,
+                                         setting.compression));
+      setting.allow_why = absl::StrCat(
+          "--gc-allow ", kAllowedInstead, ": 2 bits or fewer harm ",
+          has_squares ? std::string(ToString(options.optimizer))
+                      : absl::StrFormat("steps with momentum %g", options.mom));
+      continue;
+    }
+    if (!has_squares) continue;  // a hint follows where one is taken
+    for (const std::string& type : setting.compression.types()) {
+      ASSIGN_OR_RETURN(const double bits, BitsOf(type));
+      if (bits >= kLeastBitsForSquares) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--gc-allow %s: %.2f bits of an element per step harm --optimizer "
+          "%s; leave it out, or take --local-steps%s",
+          type, bits, ToString(options.optimizer),
+          HasBetas(options) ? " or --adam-freeze-after" : ""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
+                                  TrainOptions& options) {
+  ASSIGN_OR_RETURN(options.optimizer,
+                   OfFlag("--optimizer", ParseOptimizerKind(raw.optimizer)));
+  ASSIGN_OR_RETURN(options.rate_rules.lr,
+                   ParseRateRules("--lr-mult", raw.lr_mult));
+  ASSIGN_OR_RETURN(options.rate_rules.wd,
+                   ParseRateRules("--wd-mult", raw.wd_mult));
+  // Until then all is dense, and no codec has held anything back.
+  for (Setting& setting : options.settings) {
+    int64_t& warmup = setting.compression.warmup_steps;
+    warmup = std::max(warmup, options.adam_freeze_after);
+  }
+  return CheckOptimizer({.kind = options.optimizer,
+                         .sgd = {.learning_rate = options.lr,
+                                 .momentum_rate = options.mom,
+                                 .weight_decay = options.wd},
+                         .adam = options.adam});
+}
+
+}  // namespace telegrad

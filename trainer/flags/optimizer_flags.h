@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "trainer/flags/options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace telegrad {
+
+// The flags of the optimizer whose text needs a second look.
+struct RawOptimizerFlags {
+  std::string optimizer = "sgd";
+  std::string lr_mult;
+  std::string wd_mult;
+};
+
+// --max-staleness, --local-steps and what belongs to it.
+void AddConsistencyFlags(CLI::App& app, TrainOptions& options);
+void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
+                       RawOptimizerFlags& raw);
+absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
+                                  TrainOptions& options);
+
+// Whether the optimizer is adam or adamw.
+bool HasBetas(const TrainOptions& options);
+// Whether it is sgd or nag, which have --mom.
+bool HasMomentum(const TrainOptions& options);
+// Whether --beta2 and --epsilon are its numbers, too.
+bool HasBeta2(const TrainOptions& options);
+bool HasEpsilon(const TrainOptions& options);
+// Where it has not: which are.
+inline constexpr char kForAdams[] = "it is for --optimizer adam and adamw";
+inline constexpr char kForBeta2[] =
+    "it is for --optimizer adam, adamw and rmsprop";
+inline constexpr char kForEpsilon[] =
+    "it is for --optimizer adam, adamw, adagrad and rmsprop";
+// Whether a running mean of squares of each gradient, as codecs leave it,
+// divides the steps: of adam, adamw and rmsprop; adagrad's sum of all squares
+// does not mind.
+bool StepsByMeanSquares(const TrainOptions& options);
+
+// Codes of fewer bits per element and step harm it: all below int4 (measured
+// in docs/results/accuracy.md).
+constexpr double kLeastBitsForSquares = 2.5;
+// A momentum of this much or more does them harm, too: it keeps the direction
+// of what was held back and comes late.
+constexpr double kMomentumThatHarms = 0.5;
+// Whether the steps have that much, of a network that learns.
+bool MomentumHarmsFewBits(const TrainOptions& options);
+// --gc-type auto before such steps: leaves out what harms them, with the
+// reason; before a mean of squares refuses it where it was asked for.
+absl::Status SettleFewBits(TrainOptions& options);
+
+}  // namespace telegrad

@@ -1,0 +1,116 @@
+#include "trainer/launch/child_pipe.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+namespace {
+
+// The inverse of FatalLine.
+std::optional<FatalEvent> FatalEventFromLine(absl::string_view text) {
+  const auto line =
+      nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (!line.is_object() || !line.value("code", nlohmann::json()).is_number()) {
+    return std::nullopt;
+  }
+  FatalEvent event;
+  event.code = static_cast<ExitCode>(line["code"].get<int>());
+  event.message = line.value("message", "");
+  event.dead = line.value("dead", std::vector<std::string>());
+  event.detect_ms = line.value("detect_ms", int64_t{0});
+  event.self = line.value("self", "");
+  event.epoch = line.value("epoch", uint64_t{0});
+  event.step = line.value("step", int64_t{0});
+  event.details_json = line.dump();  // names that FatalLine has are left out
+  return event;
+}
+
+}  // namespace
+
+void ReportPipe::Send(char kind, absl::string_view rest) {
+  if (fd_ < 0) return;
+  const std::string line =
+      absl::StrCat(absl::string_view(&kind, 1), " ", rest, "\n");
+  size_t sent = 0;
+  while (sent < line.size()) {
+    const ssize_t n = write(fd_, line.data() + sent, line.size() - sent);
+    if (n <= 0) return;  // the launcher is gone; so are we, soon
+    sent += static_cast<size_t>(n);
+  }
+}
+
+void ReportPipe::OnProgress(const Progress::State& state) {
+  Send('P', absl::StrCat(state.epoch, " ", state.num_epochs, " ", state.batch,
+                         " ", state.num_batches, " ", state.samples_per_s, " ",
+                         state.accuracy, " ", state.is_between ? 1 : 0, " ",
+                         state.evaluated));
+}
+
+void ReportPipe::OnLine(const std::string& text) { Send('L', text); }
+
+void ReportPipe::OnSummary(const RunSummary& summary) {
+  for (const MetricPoint& point : summary.points) {
+    Send('M', ToJson(point, summary.setting, summary.seed));
+  }
+  Send('S', ToJson(summary));
+}
+
+void ReportPipe::SendAddress(const std::string& address) { Send('A', address); }
+
+void ReportPipe::SendPeakMemory(int64_t bytes) {
+  Send('K', absl::StrCat(bytes));
+}
+
+void ReportPipe::SendFatal(const FatalEvent& event) {
+  Send('F', FatalLine(event));
+}
+
+void ReportReader::Feed(absl::string_view bytes) {
+  absl::StrAppend(&partial_, bytes);
+  size_t begin = 0;
+  for (size_t end; (end = partial_.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    HandleLine(absl::string_view(partial_).substr(begin, end - begin));
+  }
+  partial_.erase(0, begin);
+}
+
+void ReportReader::HandleLine(absl::string_view line) {
+  if (line.size() < 2) return;
+  const absl::string_view rest = line.substr(2);
+  if (line[0] == 'A') address_ = std::string(rest);
+  if (line[0] == 'K' && !absl::SimpleAtoi(rest, &peak_memory_bytes_)) {
+    peak_memory_bytes_ = 0;
+  }
+  if (line[0] == 'F') fatal_ = FatalEventFromLine(rest);
+  if (line[0] == 'M') {
+    if (auto point = MetricPointFromJson(rest); point.ok()) {
+      points_.push_back(*point);
+    }
+  }
+  if (observer_ == nullptr) return;
+  if (line[0] == 'L') observer_->OnLine(std::string(rest));
+  if (line[0] == 'S') {
+    if (auto summary = RunSummaryFromJson(rest); summary.ok()) {
+      summary->points = std::move(points_);
+      observer_->OnSummary(*summary);
+    }
+  }
+  if (line[0] != 'P') return;
+  Progress::State state;
+  int is_between = 0;
+  if (std::sscanf(std::string(rest).c_str(), "%d %d %ld %ld %lf %lf %d %lf",
+                  &state.epoch, &state.num_epochs, &state.batch,
+                  &state.num_batches, &state.samples_per_s, &state.accuracy,
+                  &is_between, &state.evaluated) == 8) {
+    state.is_between = is_between != 0;
+    observer_->OnProgress(state);
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/socket.h"
+#include "trainer/flags/options.h"
+#include "trainer/launch/cluster.h"
+#include "trainer/report/results.h"
+
+namespace telegrad {
+
+// Holds the folder of results until it is closed, so that no two programs write
+// there. InvalidArgument: another one holds it. File systems without locks hold
+// nothing.
+absl::StatusOr<UniqueFd> HoldResultsFolder(const std::string& folder);
+
+// The results of a command's runs, as far as there are some, in the order of
+// its settings and seeds; behind them others that --out had of the same flags.
+class FinishedRuns {
+ public:
+  explicit FinishedRuns(const TrainOptions& options)
+      : options_(options), planned_(PlanRuns(options)) {}
+
+  // Those in --out. InvalidArgument: a file there is none of WriteResults', or
+  // a run was made with other flags, which are named with both values.
+  absl::Status Take();
+  void Add(RunSummary run);
+  // Before the first run: results in --out that this command does not make
+  // again are moved to a new folder beside it, OUT.1, OUT.2, ...: a sentence
+  // that says so; empty where there are none.
+  absl::StatusOr<std::string> MoveOthers() const;
+  // To --out, without what PrintResults alone finds out.
+  absl::Status Write() const;
+
+  const std::vector<PlannedRun>& planned() const { return planned_; }
+  bool IsPlanned(const RunSummary& run) const {
+    return PlaceOf(run) < planned_.size();
+  }
+  std::vector<PlannedRun> Missing() const;
+  const std::vector<RunSummary>& all() const { return runs_; }
+
+ private:
+  size_t PlaceOf(const RunSummary& run) const;
+  absl::Status CheckTaken(const RunSummary& run) const;
+
+  const TrainOptions& options_;
+  const std::vector<PlannedRun> planned_;
+  std::vector<RunSummary> runs_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,137 @@
+#include "trainer/run/gradient_exchange.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "kernels/device_scope.h"
+#include "trainer/run/device_room.h"
+
+namespace telegrad {
+
+GradientExchange::GradientExchange(KVStore& store, std::span<Replica> replicas,
+                                   Duration timeout, StepTimeline* timeline)
+    : store_(store),
+      replicas_(replicas),
+      timeout_(timeout),
+      timeline_(timeline),
+      rates_(replicas[0].network->parameters().size()),
+      tickets_(rates_.size()),
+      is_pending_(tickets_.size()),
+      steps_(tickets_.size()) {}
+
+GradientExchange::~GradientExchange() {
+  for (size_t i = 0; i < tickets_.size(); ++i) {
+    if (is_pending_[i]) tickets_[i].Cancel();
+  }
+}
+
+void GradientExchange::Push(size_t index, int priority) {
+  if (num_pending_ == 0) clock_.StartStep();
+  clock_.Push(Clock::now());
+  std::vector<TensorView> grads;
+  std::vector<TensorView> outs;
+  for (const Replica& replica : replicas_) {
+    const Parameter& parameter = replica.network->parameters()[index];
+    const size_t n = parameter.num_elements;
+    if (!replica.states.empty() && IsFrozen(replica.states[index])) {
+      const Network& network = *replica.network;
+      const kernels::DeviceScope scope(network.device());
+      replica.states[index].ToMean(optimizer_, rates_[index],
+                                   Reached(network, parameter.weight, n), n,
+                                   Reached(network, parameter.grad, n),
+                                   network.stream(), network.device().kind);
+    }
+    grads.push_back(ViewOf(*replica.network, parameter.grad, n));
+    outs.push_back(
+        replica.pulled.empty()
+            ? grads.back()
+            : ViewOf(*replica.network, replica.pulled[index].as<float>(), n));
+  }
+  tickets_[index] =
+      store_.PushPull(static_cast<Key>(index), grads, outs, priority);
+  is_pending_[index] = true;
+  steps_[index] = optimizer_;
+  ++num_pending_;
+  tickets_[index].NotifyTo(done_, index);
+}
+
+absl::Status GradientExchange::Finish(size_t index) {
+  if (!is_pending_[index]) return absl::OkStatus();
+  RETURN_IF_ERROR(FinishArrived());
+  const TimePoint start = Clock::now();
+  absl::Status status;
+  while (is_pending_[index] && status.ok()) {
+    const std::optional<uint64_t> next = done_.Next(start + timeout_);
+    // One that is late is told by its own ticket, which cancels it.
+    status = next.has_value() ? Step(static_cast<size_t>(*next))
+                              : tickets_[index].Wait(start + timeout_);
+  }
+  wait_ += SecondsSince(start);
+  if (timeline_ != nullptr) timeline_->Note("wait", start);
+  return status;
+}
+
+absl::Status GradientExchange::FinishArrived() {
+  while (const std::optional<uint64_t> next = done_.Next(TimePoint())) {
+    RETURN_IF_ERROR(Step(static_cast<size_t>(*next)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::FinishAll() {
+  for (size_t i = 0; i < tickets_.size(); ++i) RETURN_IF_ERROR(Finish(i));
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::Step(size_t index) {
+  RETURN_IF_ERROR(tickets_[index].Wait(Clock::now() + timeout_));
+  is_pending_[index] = false;
+  if (--num_pending_ == 0) {
+    exchange_seconds_ = clock_.SecondsUntil(Clock::now());
+  }
+  const TimePoint start = Clock::now();
+  for (Replica& replica : replicas_) {
+    const Parameter& parameter = replica.network->parameters()[index];
+    const Network& network = *replica.network;
+    const size_t n = parameter.num_elements;
+    if (!replica.pulled.empty()) {
+      CopyOn(network, replica.pulled[index].as<float>(), n, parameter.weight);
+    } else if (IsFrozen(replica.states[index])) {
+      const kernels::DeviceScope scope(network.device());
+      replica.states[index].StepByMean(steps_[index], rates_[index],
+                                       frozen_after_,
+                                       Reached(network, parameter.grad, n), n,
+                                       Reached(network, parameter.weight, n),
+                                       network.stream(), network.device().kind);
+    } else {
+      StepOn(network, steps_[index], rates_[index], parameter.grad, n,
+             parameter.weight, replica.states[index]);
+    }
+    RETURN_IF_ERROR(LaunchStatus(network.device()));
+  }
+  if (timeline_ != nullptr) {
+    timeline_->Note("apply", start, static_cast<Key>(index));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::PullWeights() {
+  RETURN_IF_ERROR(store_.group().Gather("pushed", "").status());
+  const TimePoint deadline = Clock::now() + timeout_;
+  for (size_t i = 0; i < tickets_.size(); ++i) {
+    std::vector<TensorView> views;
+    for (const Replica& replica : replicas_) {
+      const Parameter& parameter = replica.network->parameters()[i];
+      views.push_back(
+          ViewOf(*replica.network, parameter.weight, parameter.num_elements));
+    }
+    RETURN_IF_ERROR(store_.Pull(static_cast<Key>(i), views, 0).Wait(deadline));
+  }
+  // Nobody pushes before all have them.
+  return store_.group().Gather("pulled", "").status();
+}
+
+double GradientExchange::TakeWait() { return std::exchange(wait_, 0); }
+
+}  // namespace telegrad

@@ -1,0 +1,30 @@
+#include "trainer/run/run_device.h"
+
+#include <string>
+#include <vector>
+
+#include "base/device_access.h"
+#include "base/status_macros.h"
+#include "trainer/networks/gpus.h"
+
+namespace telegrad {
+
+absl::StatusOr<Device> ChooseDevice(RunContext& context, int index) {
+  const TrainOptions& options = context.options;
+  if (options.gpus.empty()) return Device{};
+  if (options.gpus == kEmulatedGpu) {
+    context.gpus.push_back(kEmulatedDevice);
+    return kEmulatedDevice;
+  }
+  ASSIGN_OR_RETURN(const std::vector<int> gpus,
+                   ChooseGpus(options.gpus, LoadGpus));
+  const std::string shared =
+      SharingNotice(gpus.size(), options.workers * options.devices);
+  if (!shared.empty() && index == 0) context.Warn(shared);
+  const int local = options.local_rank.value_or(context.store.group().rank());
+  context.gpus.push_back(
+      {DeviceKind::kCuda, DealGpu(gpus, local * options.devices + index)});
+  return context.gpus.back();
+}
+
+}  // namespace telegrad

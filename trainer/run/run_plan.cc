@@ -1,0 +1,268 @@
+#include "trainer/run/run_plan.h"
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "compression/codec_spec.h"
+#include "kvstore/tuning/link_calibration.h"
+#include "kvstore/tuning/packing.h"
+#include "topology/options.h"
+#include "trainer/run/run_cache.h"
+
+namespace telegrad {
+namespace {
+
+constexpr const char* kVariables[] = {"FI_PROVIDER", "TELEGRAD_GDR",
+                                      "UCX_PROTO_ENABLE", "UCX_TLS"};
+constexpr size_t kMaxValue = 200;
+
+int CpusOf(const RunContext& context) {
+  const absl::StatusOr<Machine>& machine = context.detection.Get().machine;
+  if (machine.ok() && machine->cpus > 0) return machine->cpus;
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+// What the run's flags say of the exchange, as constraints.
+absl::StatusOr<PlanRequest> RequestFor(const RunContext& context,
+                                       std::span<const TensorSpec> tensors) {
+  const TrainOptions& options = context.options;
+  KVStore& store = context.store;
+  PlanRequest request;
+  request.profile = ProfileOf(options.network, tensors);
+  request.aggregation.by = absl::StrCat(
+      options.kv_store, " with ",
+      options.hosts_parts
+          ? "a part in each worker"
+          : absl::StrCat(store.group().num_servers(), " server(s)"));
+  request.gc_type = "none";  // for tensors that AutoCompression decides
+  if (options.given_plan != nullptr) return request;
+  request.link_gbps = 8e-9 * options.link_spec.bytes_per_s;
+  if (!options.has_auto_chunk) {
+    request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
+                           "the size of this run's"};
+  }
+  ASSIGN_OR_RETURN(
+      request.tensor_codecs,
+      CodecsOf(tensors, context.setting.compression, context.setting.is_auto));
+  return request;
+}
+
+void SayNotes(RunContext& context, CalibrationCache& cache,
+              bool are_decisions = false) {
+  for (std::string& note : cache.TakeNotes()) {
+    context.observer.OnLine(note);
+    if (are_decisions) context.decisions.push_back(std::move(note));
+  }
+}
+
+CompressionConfig PackedCompressionOf(const RunContext& context) {
+  CompressionConfig compression = CompressionOf(context.setting);
+  compression.packing = context.packing;
+  return compression;
+}
+
+absl::Status MeasureLinkOnce(RunContext& context, CalibrationCache& cache) {
+  if (context.link.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(context.link, CalibrateLink(context.store, &cache, {}));
+  SayNotes(context, cache);
+  context.observer.OnLine(absl::StrCat("link: ", Describe(*context.link)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Facts NetworkVariables() {
+  Facts facts;
+  const auto options = TopologyOptionsFromEnvironment();
+  // Wrong values are told with the machine, which cannot be described then.
+  if (!options.ok()) return facts;
+  for (const char* name : kVariables) {
+    const auto found = options->environment.find(name);
+    facts.emplace_back(name, found == options->environment.end()
+                                 ? "unset"
+                                 : found->second.substr(0, kMaxValue));
+  }
+  return facts;
+}
+
+// An emulated link's rate is known, so that nothing is measured for `auto`.
+void SayPackingOfLink(RunContext& context) {
+  const std::vector<TensorReport> tensors = context.store.codecs().Report();
+  const bool packs = absl::c_any_of(tensors, [](const TensorReport& tensor) {
+    return absl::StartsWith(tensor.codec, "2bit");
+  });
+  if (context.setting.compression.packing != PackingMode::kAuto || !packs ||
+      context.options.link_spec.bytes_per_s <= 0) {
+    return;
+  }
+  context.decisions.push_back(absl::StrFormat(
+      "packing %s: the emulated link of %.3g Gb/s is %s than a core packs",
+      ToString(context.packing), 8e-9 * context.options.link_spec.bytes_per_s,
+      context.packing == PackingMode::kRadix ? "slower" : "faster"));
+  context.observer.OnLine(context.decisions.back());
+}
+
+absl::Status PackRun(RunContext& context) {
+  context.packing = context.store.codecs().packing();
+  if (context.packing != PackingMode::kAuto) {
+    SayPackingOfLink(context);
+    return absl::OkStatus();
+  }
+  CalibrationCache cache(CacheOptionsOf(context));
+  RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
+  const PackingOptions options{.compression = PackedCompressionOf(context),
+                               .link = context.link->figures,
+                               .cores = context.options.threads,
+                               .chunk_elems = context.options.chunk_elems,
+                               .cache = &cache};
+  ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
+                   SettlePacking(context.store, options));
+  SayNotes(context, cache);
+  context.packing = context.store.codecs().packing();
+  if (!decision.has_value()) return absl::OkStatus();
+  context.decisions.push_back(absl::StrCat("packing ", ToString(decision->mode),
+                                           ": ", decision->reason));
+  context.observer.OnLine(context.decisions.back());
+  return absl::OkStatus();
+}
+
+absl::Status RunPlan::Agree(RunContext& context,
+                            std::span<TensorSpec> tensors) {
+  context_ = &context;
+  const TrainOptions& options = context.options;
+  if (context.store.group().num_workers() == 1 && !options.has_auto_chunk &&
+      options.given_plan == nullptr) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(PlanRequest request, RequestFor(context, tensors));
+  ASSIGN_OR_RETURN(const JobPlan job,
+                   AgreeOnPlan(context.store.group(), AssumedCalibration(),
+                               std::move(request)));
+  machines_ = std::max(1, job.machines);
+  if (options.given_plan != nullptr) GiveCodecs(job.plan, tensors);
+  if (options.has_auto_chunk) GiveChunks(job.plan, tensors);
+  Show(job);
+  if (options.has_auto_chunk) ShowChunks(tensors);
+  return absl::OkStatus();
+}
+
+// The elements that a codec takes together are those of a chunk.
+void RunPlan::ShowChunks(std::span<const TensorSpec> tensors) {
+  std::set<std::string> codecs;
+  const auto add = [&codecs](const std::string& text) {
+    const auto spec = ParseCodecSpec(text);
+    if (spec.ok() && !spec->codec->traits().keeps_nonfinite) {
+      codecs.insert(text);
+    }
+  };
+  for (const TensorSpec& each : tensors) {
+    if (!each.codec.empty()) add(each.codec);
+  }
+  if (context_->options.given_plan == nullptr) {
+    for (const std::string& type : context_->setting.compression.types()) {
+      add(type);
+    }
+  }
+  if (codecs.empty()) return;
+  context_->decisions.push_back(absl::StrCat(
+      "chunks by the plan: with ", absl::StrJoin(codecs, ", "),
+      " the weights' bits may depend on them, and so on machines and network; "
+      "--chunk-elems N gives the same everywhere"));
+  context_->observer.OnNotice(context_->decisions.back());
+}
+
+absl::Status RunPlan::Start(std::span<const TensorSpec> tensors,
+                            const std::string& choice) {
+  context_->tensors.assign(tensors.begin(), tensors.end());
+  return context_->setting.is_auto ? StartAuto(tensors, choice)
+                                   : absl::OkStatus();
+}
+
+void RunPlan::Show(const JobPlan& job) {
+  for (const TensorPlan& each : job.plan.tensors) {
+    priorities_.push_back(each.priority);
+  }
+  PlanSummary& summary = context_->plan;
+  summary.digest = job.plan.digest;
+  if (!job.plan.digest.empty()) summary.file = PlanToJson(job.plan);
+  for (const Decision& each : job.plan.decisions) {
+    const bool is_later =
+        context_->setting.is_auto && each.what == Decision::Kind::kCodec;
+    if (is_later) continue;  // AutoCompression says it
+    summary.decisions.push_back({Name(each.what), each.choice, each.why});
+    context_->observer.OnLine(absl::StrCat("plan: ", ToText(each)));
+  }
+  for (const std::vector<std::string>* all : {&job.plan.warnings, &job.notes}) {
+    for (const std::string& each : *all) {
+      summary.decisions.push_back({"warning", "", each});
+      context_->observer.OnLine(absl::StrCat("plan: warning: ", each));
+    }
+  }
+}
+
+absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors,
+                                const std::string& choice) {
+  ASSIGN_OR_RETURN(const auto kept, AutoChoiceFromJson(choice));
+  CalibrationCache cache(CacheOptionsOf(*context_));
+  KVStore& store = context_->store;
+  const int members = store.group().num_workers() + store.group().num_servers();
+  const std::vector<std::string> codecs =
+      CodecsToMeasure(store.codecs(), context_->setting.compression);
+  AutoOptions options = {
+      .speeds = {.compression = PackedCompressionOf(*context_),
+                 .codecs = codecs,
+                 .cpus = CpusOf(*context_),
+                 .cache = &cache},
+      .threads = context_->options.threads,
+      .processes = (members + machines_ - 1) / machines_,
+      .chunk_elems = context_->options.chunk_elems};
+  for (const TensorSpec& tensor : tensors) {
+    options.speeds.num_elems += tensor.num_elems;
+    if (!tensor.devices.empty()) {
+      options.speeds.device = tensor.devices.front();
+    }
+  }
+  auto_ = std::make_unique<AutoCompression>(store, std::move(options));
+  AutoCompression::Decisions decisions;
+  if (kept.has_value()) {
+    RETURN_IF_ERROR(auto_->Resume(*kept));
+    decisions.push_back(
+        {.what = Decision::Kind::kCodec,
+         .choice = absl::StrCat(kept->codec, " for ", kept->tensors.size(),
+                                " of ", tensors.size(), " tensors"),
+         .why = "the checkpoint's run had chosen it"});
+  } else {
+    ASSIGN_OR_RETURN(decisions, auto_->Start());
+  }
+  SayNotes(*context_, cache, /*are_decisions=*/true);
+  for (const std::string& note : auto_->notes()) {
+    context_->observer.OnLine(absl::StrCat("auto: ", note));
+  }
+  Say(decisions);
+  return absl::OkStatus();
+}
+
+absl::Status RunPlan::AfterStep(const StepTimes& times) {
+  if (auto_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const AutoCompression::Decisions decisions,
+                   auto_->AfterStep(times));
+  Say(decisions);
+  return absl::OkStatus();
+}
+
+void RunPlan::Say(const AutoCompression::Decisions& decisions) {
+  for (const Decision& each : decisions) {
+    context_->decisions.push_back(
+        absl::StrCat("auto, step ", auto_->step(), ": ", ToText(each)));
+    context_->observer.OnLine(context_->decisions.back());
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/device.h"
+#include "kvstore/tuning/link_calibration.h"
+#include "kvstore/tuning/machine_detection.h"
+#include "trainer/flags/options.h"
+#include "trainer/report/observer.h"
+#include "trainer/run/step_timeline.h"
+#include "trainer/run/stragglers.h"
+
+namespace telegrad {
+
+// One setting with one seed, as a worker: joins, trains or benchmarks,
+// evaluates, leaves. `observer` hears on rank 0 only. Errors carry exit codes;
+// before returning one, the other members were told.
+absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
+                         uint64_t seed, DistOptions dist,
+                         MachineDetection& detection, TrainObserver& observer);
+
+// The parts of it that differ: a model on data, or ready-made gradients.
+struct RunContext {
+  const TrainOptions& options;
+  const Setting& setting;
+  uint64_t seed;
+  KVStore& store;
+  TrainObserver& observer;
+  MachineDetection& detection;
+  StepTimeline& timeline;
+  // Before the workers first wait for each other.
+  std::filesystem::file_time_type started =
+      std::filesystem::file_time_type::clock::now();
+  PlanSummary plan = {};                      // once it is made
+  std::vector<TensorSpec> tensors = {};       // with what it decides of them
+  std::optional<LinkCalibration> link = {};   // once it is measured
+  PackingMode packing = PackingMode::kPlain;  // once it is settled
+  std::vector<Device> gpus = {};  // of this worker, once they are chosen
+  // What was chosen since, and why, in order; for the summary, as the next one.
+  std::vector<std::string> decisions = {};
+  std::vector<std::string> warnings = {};
+
+  // To everybody, and for the summary.
+  void Warn(const std::string& text) {
+    observer.OnNotice(text);
+    warnings.push_back(text);
+  }
+  // As a warning, but for the summary once of a member and cause.
+  void Warn(const Straggler& straggler, int64_t step);
+};
+
+absl::StatusOr<RunSummary> TrainNetwork(RunContext& context);
+absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context);
+
+// What both parts share -----------------------------------------------------
+
+OptimizerConfig MakeOptimizer(const TrainOptions& options,
+                              const Setting& setting, int num_workers);
+
+// A worker's own totals; the summary holds sums over workers.
+struct WorkerTotals {
+  StoreStats traffic;
+  double comm_wait_s = 0;
+  std::string weights_sha256;
+  std::vector<double> step_seconds;
+  StepShares shares;
+};
+
+// Gathers all workers' totals and fills the summary's fields from them; an
+// error when the weights differ, naming the workers.
+absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
+                         RunSummary& summary);
+
+// The first of details that commas separate; some have commas in parentheses.
+std::string FirstOf(const std::string& details);
+
+// The resident set's peak of this process, in bytes; 0 when unknown.
+int64_t PeakMemoryBytes();
+
+}  // namespace telegrad
