@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kvstore/job/launch/placement.h"
+#include "kvstore/kvstore.h"
 #include "kvstore/tuning/machine_detection.h"
 
 using telegrad::Clock;
@@ -99,7 +100,8 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
       std::min<telegrad::Duration>(dist.timing.heartbeat, dist.timing.dead / 5);
   dist.operation_timeout = telegrad::FromSeconds(options.operation_timeout_s);
   dist.num_threads = options.num_threads;
-  if (options.hosts_part != 0) dist.part = HostPart(options.num_threads);
+  if (options.hosts_part != 0)
+    dist.part = telegrad::HostPart(options.num_threads);
   return dist;
 }
 

@@ -53,7 +53,7 @@ BELOW["kvstore/program"] = ("kvstore/tuning", "kvstore") + BELOW["kvstore"]
 TRAINER = BELOW["trainer"]
 BELOW["trainer/data"] = BELOW["trainer/networks"] = TRAINER
 BELOW["trainer/report"] = ("trainer/networks",) + TRAINER
-BELOW["trainer/flags"] = ("trainer/launch", "trainer/checkpoint", "trainer/run", "trainer/data", "trainer/networks", "trainer/report") + TRAINER
+BELOW["trainer/flags"] = ("trainer/data", "trainer/networks", "trainer/report") + TRAINER
 RUN = ("trainer/flags",) + BELOW["trainer/flags"]
 BELOW["trainer/checkpoint"] = ("trainer/run",) + RUN
 BELOW["trainer/run"] = ("trainer/checkpoint",) + RUN

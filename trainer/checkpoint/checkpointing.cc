@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -22,6 +21,7 @@
 #include "base/status_macros.h"
 #include "kvstore/job/path/gather_numbers.h"
 #include "trainer/checkpoint/checkpoint_part.h"
+#include "trainer/flags/checkpoint_flags.h"
 
 namespace telegrad {
 namespace {
@@ -31,25 +31,6 @@ using Json = nlohmann::json;
 constexpr int kMostFailures = 3;    // in a row
 constexpr char kEnd[] = "no more";  // in place of a manifest
 constexpr uint64_t kMostCursorBytes = uint64_t{64} << 20;
-
-// "100": steps; "2epochs": epochs.
-struct Interval {
-  int64_t steps = 0;
-  int64_t epochs = 0;
-};
-absl::StatusOr<Interval> ParseInterval(absl::string_view text) {
-  absl::string_view number = text;
-  const bool is_epochs = absl::ConsumeSuffix(&number, "epochs") ||
-                         absl::ConsumeSuffix(&number, "epoch");
-  int64_t value = 0;
-  if (!absl::SimpleAtoi(number, &value) || value < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--checkpoint-every '", text,
-                     "': it takes steps or epochs: 500, "
-                     "1epoch, 2epochs"));
-  }
-  return is_epochs ? Interval{.epochs = value} : Interval{.steps = value};
-}
 
 // Of a checkpoint from before there was such a fact; null: it may be any.
 const char* FactBefore(absl::string_view name) {
@@ -70,7 +51,7 @@ Facts FactsOfFlags(const TrainOptions& options, const Setting& setting,
       {"allowed codecs",
        setting.is_auto ? absl::StrJoin(setting.compression.types(), ",") : ""},
       {"data", options.benchmark ? "synthetic" : options.data},
-      {"loss-scale", HasLossScale(options) ? options.loss_scale : ""},
+      {"loss-scale", options.has_loss_scale() ? options.loss_scale : ""},
       {"min-bytes", absl::StrCat(setting.compression.min_bytes)},
       {"update-on", ToString(setting.update_on)},
       {"seed", absl::StrCat(seed)},
@@ -119,22 +100,6 @@ absl::Status CheckFacts(const Facts& saved, const Facts& now, bool reshards,
                                absl::StrJoin(texts, "; ")));
 }
 
-absl::Status CheckReshardFlag(const TrainOptions& options) {
-  const auto refuse = [](absl::string_view why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--reshard-residuals: ", why));
-  };
-  if (options.reshard_residuals.empty()) return absl::OkStatus();
-  if (!options.resume) return refuse("it is for --resume");
-  if (options.laboratory.emulate_workers > 0) {
-    return refuse("workers of one process (--emulate-workers) stay as many");
-  }
-  if (!options.has_auto_chunk) return absl::OkStatus();
-  return refuse(
-      "with --chunk-elems auto chunks are the plan's, and those of the saved "
-      "run cannot be known");
-}
-
 absl::StatusOr<OpenedPart> OpenPart(const std::string& path) {
   OpenedPart open;
   ASSIGN_OR_RETURN(open.reader, PartReader::Open(path));
@@ -167,22 +132,6 @@ bool TakeSignal() {
 void HoldCheckpointSignal() {
   const sigset_t set = CheckpointSignal();
   sigprocmask(SIG_BLOCK, &set, nullptr);
-}
-
-absl::Status CheckCheckpointFlags(const TrainOptions& options) {
-  RETURN_IF_ERROR(CheckReshardFlag(options));
-  if (options.checkpoint.empty()) {
-    if (!options.resume) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        "--resume needs --checkpoint DIR, where to resume from");
-  }
-  RETURN_IF_ERROR(ParseInterval(options.checkpoint_every).status());
-  if (options.settings.size() > 1 || options.seeds.size() > 1) {
-    return absl::InvalidArgumentError(
-        "--checkpoint is for one setting and one seed, so that a folder is of "
-        "one run");
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CheckCheckpointFolder(const TrainOptions& options,
@@ -237,14 +186,16 @@ absl::Status CheckPlace(const Cursor& cursor, const TrainOptions& options,
 }
 
 bool Checkpointing::IsDueAfterStep(int64_t step) const {
-  const auto interval = ParseInterval(context_.options.checkpoint_every);
+  const auto interval =
+      ParseCheckpointInterval(context_.options.checkpoint_every);
   return !context_.options.checkpoint.empty() && interval.ok() &&
          (is_asked_for_ ||
           (interval->steps > 0 && step % interval->steps == 0));
 }
 
 bool Checkpointing::IsDueAfterEpoch(int epoch) const {
-  const auto interval = ParseInterval(context_.options.checkpoint_every);
+  const auto interval =
+      ParseCheckpointInterval(context_.options.checkpoint_every);
   return !context_.options.checkpoint.empty() && interval.ok() &&
          interval->epochs > 0 && (epoch + 1) % interval->epochs == 0;
 }

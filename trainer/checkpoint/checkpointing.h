@@ -98,8 +98,6 @@ absl::Status CheckPlace(const Cursor& cursor, const TrainOptions& options,
 // SIGUSR1 waits for Checkpointing. Before there are other threads.
 void HoldCheckpointSignal();
 
-// InvalidArgument where flags ask for what a checkpoint has not: several runs.
-absl::Status CheckCheckpointFlags(const TrainOptions& options);
 // Whether the folder is one to begin in, or the newest of it to go on from, as
 // far as flags and its manifest tell. Exit codes as Resume's.
 // `starts_members`: flags, not a launcher, say how many.

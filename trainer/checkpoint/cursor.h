@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "kvstore/kvstore.h"
+#include "trainer/networks/loss_scale.h"
 #include "trainer/networks/network.h"
 #include "trainer/report/results.h"
-#include "trainer/run/loss_scale.h"
 
 namespace telegrad {
 

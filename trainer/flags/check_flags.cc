@@ -13,7 +13,6 @@
 #include "trainer/flags/training_flags.h"
 #include "trainer/networks/gpus.h"
 #include "trainer/networks/network.h"
-#include "trainer/run/loss_scale.h"
 
 namespace telegrad {
 namespace {
@@ -48,6 +47,10 @@ bool TakesPacking(const Codec& codec) {
 }
 
 bool Trains(const TrainOptions& options) { return !IsProfile(options.network); }
+
+bool HasLossScale(const TrainOptions& options) {
+  return options.has_loss_scale();
+}
 
 bool ReadsText(const TrainOptions& options) {
   const auto spec = DefaultSpec(options.network);
@@ -196,7 +199,7 @@ absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
   if (setting.compression.reply == ReplyMode::kSum) {
     return refuse("has no sums to reply with: --gc-reply dense or auto");
   }
-  const bool scales = HasLossScale(options);
+  const bool scales = options.has_loss_scale();
   if (scales || setting.compression.nonfinite == NonFinitePolicy::kSkip) {
     return refuse("has workers that do not wait for each other, and ",
                   scales ? "--dtype float16" : "--gc-nonfinite skip",
@@ -230,7 +233,7 @@ absl::Status CheckLocalSteps(const TrainOptions& options,
         "worker), which step alone");
   }
   const bool skips = setting.compression.nonfinite == NonFinitePolicy::kSkip;
-  if (skips || setting.is_auto || HasLossScale(options)) {
+  if (skips || setting.is_auto || options.has_loss_scale()) {
     return absl::InvalidArgumentError(absl::StrCat(
         skips             ? "--gc-nonfinite skip"
         : setting.is_auto ? "--gc-type auto"

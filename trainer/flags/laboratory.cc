@@ -4,10 +4,10 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/folder.h"
 #include "base/status_macros.h"
 #include "trainer/flags/options.h"
-#include "trainer/launch/what_if.h"
 
 namespace telegrad {
 
@@ -132,6 +132,20 @@ absl::Status CheckComparison(const std::optional<Placement>& placement,
     return refuse("--jobs ", laboratory.jobs, ": ", why);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<NamedLink>> ParseLinks(absl::string_view list) {
+  std::vector<NamedLink> links;
+  for (const absl::string_view text : absl::StrSplit(list, ',')) {
+    const absl::StatusOr<LinkSpec> link = ParseLink(text);
+    if (!link.ok() || link->bytes_per_s <= 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--what-if: '", text,
+                       "' is no rate; it takes some, as in 100mbit,1gbit"));
+    }
+    links.push_back({std::string(text), *link});
+  }
+  return links;
 }
 
 absl::Status FinishLaboratoryFlags(const TrainOptions& options) {

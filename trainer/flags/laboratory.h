@@ -46,4 +46,12 @@ absl::Status CheckComparison(const std::optional<Placement>& placement,
 // After parsing; InvalidArgument names the flag and what it takes.
 absl::Status FinishLaboratoryFlags(const TrainOptions& options);
 
+// --what-if: rates, "100mbit,1gbit". InvalidArgument names the one that is
+// none.
+struct NamedLink {
+  std::string name;
+  LinkSpec spec;
+};
+absl::StatusOr<std::vector<NamedLink>> ParseLinks(absl::string_view list);
+
 }  // namespace telegrad

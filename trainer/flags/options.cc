@@ -22,7 +22,6 @@
 #include "trainer/flags/profile.h"
 #include "trainer/flags/training_flags.h"
 #include "trainer/flags/work_load.h"
-#include "trainer/launch/cluster.h"
 #include "trainer/networks/network.h"
 
 namespace telegrad {

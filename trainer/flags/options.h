@@ -120,6 +120,8 @@ struct TrainOptions : MemberFlags {
   int internal_setting = 0;
   uint64_t internal_seed = 0;
   int internal_report_fd = -1;
+
+  bool has_loss_scale() const { return dtype == "float16"; }
 };
 
 // Parses argv, in which flags have dashes or underscores. `exit_code` >= 0 on

@@ -11,9 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
-#include "trainer/checkpoint/checkpointing.h"
+#include "trainer/flags/checkpoint_flags.h"
 #include "trainer/flags/profile.h"
-#include "trainer/run/loss_scale.h"
+#include "trainer/networks/loss_scale.h"
 
 namespace telegrad {
 namespace {
@@ -132,32 +132,6 @@ void AddImageFlags(CLI::App& app, TrainOptions& options) {
       ->group(kGroup);
 }
 
-void AddCheckpointFlags(CLI::App& app, TrainOptions& options) {
-  const char* group = "Checkpoints";
-  app.add_option("--checkpoint", options.checkpoint,
-                 "folder for checkpoints, which all workers reach")
-      ->group(group);
-  app.add_option("--checkpoint-every", options.checkpoint_every,
-                 "steps or epochs between two: 500, 1epoch, 2epochs")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--keep", options.keep, "how many stay, the newest")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 20))
-      ->group(group);
-  app.add_flag("--resume", options.resume,
-               "go on from the newest checkpoint that is whole")
-      ->group(group);
-  app.add_option("--reshard-residuals", options.reshard_residuals,
-                 "resume with other numbers of workers or servers: sum adds "
-                 "up and deals out what codecs hold back, drop forgets it")
-      ->check(CLI::IsMember({"sum", "drop"}))
-      ->group(group);
-  app.add_option("--show-checkpoint", options.show_checkpoint,
-                 "print what the checkpoints of a folder hold, and end")
-      ->group(group);
-}
-
 absl::StatusOr<std::array<int, 3>> ParseImageShape(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, ',');
   std::array<int, 3> shape{};
@@ -226,7 +200,7 @@ absl::Status FinishTrainingFlags(TrainOptions& options) {
     return absl::InvalidArgumentError(
         "--lr-step-epochs has no effect: --lr-schedule is cosine");
   }
-  RETURN_IF_ERROR(MakeLossScale(options).status());
+  RETURN_IF_ERROR(MakeLossScale(options.dtype, options.loss_scale).status());
   RETURN_IF_ERROR(CheckCheckpointFlags(options));
   if (IsProfile(options.network) && !options.benchmark) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -5,7 +5,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "kvstore/tuning/job_plan.h"
 #include "topology/simulate.h"
@@ -127,20 +126,6 @@ absl::Status AppendRows(const TrainOptions& options, const Setting& setting,
 }
 
 }  // namespace
-
-absl::StatusOr<std::vector<NamedLink>> ParseLinks(absl::string_view list) {
-  std::vector<NamedLink> links;
-  for (const absl::string_view text : absl::StrSplit(list, ',')) {
-    const absl::StatusOr<LinkSpec> link = ParseLink(text);
-    if (!link.ok() || link->bytes_per_s <= 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--what-if: '", text,
-                       "' is no rate; it takes some, as in 100mbit,1gbit"));
-    }
-    links.push_back({std::string(text), *link});
-  }
-  return links;
-}
 
 absl::StatusOr<std::vector<WhatIfRow>> WhatIf(
     const TrainOptions& options, const std::vector<RunSummary>& runs) {

@@ -9,14 +9,6 @@
 
 namespace telegrad {
 
-// --what-if: rates, "100mbit,1gbit". InvalidArgument names the one that is
-// none.
-struct NamedLink {
-  std::string name;
-  LinkSpec spec;
-};
-absl::StatusOr<std::vector<NamedLink>> ParseLinks(absl::string_view list);
-
 // What the simulator says of finished runs on other links, and on the one that
 // was emulated, beside what was measured there. Computing is the measured step
 // less what workers waited, codecs and cores are measured here. A run without

@@ -11,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "trainer/flags/optimizer_flags.h"
-#include "trainer/run/loss_scale.h"
 
 namespace telegrad {
 namespace {
@@ -183,7 +182,7 @@ void TellPlan(RunContext& context, int64_t num_steps) {
     context.Warn(line);
   }
   const bool skips = gc.nonfinite == NonFinitePolicy::kSkip;
-  if (!skips && !HasLossScale(options)) return;
+  if (!skips && !options.has_loss_scale()) return;
   context.Warn(absl::StrCat(
       skips ? "--gc-nonfinite skip" : "--dtype float16",
       ": no gradient leaves before all workers have seen that all are finite; "

@@ -12,6 +12,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/flags/training_flags.h"
 #include "trainer/networks/framework.h"
+#include "trainer/networks/loss_scale.h"
 #include "trainer/networks/network.h"
 #include "trainer/run/codec_table.h"
 #include "trainer/run/device_room.h"
@@ -21,7 +22,6 @@
 #include "trainer/run/gradients.h"
 #include "trainer/run/injection.h"
 #include "trainer/run/local_steps.h"
-#include "trainer/run/loss_scale.h"
 #include "trainer/run/run_device.h"
 #include "trainer/run/run_plan.h"
 #include "trainer/run/worker_run.h"
@@ -193,7 +193,8 @@ absl::Status Training::MakeRooms() {
 
 absl::Status Training::Init() {
   RETURN_IF_ERROR(MakeRooms());
-  ASSIGN_OR_RETURN(loss_scale_, MakeLossScale(context_.options));
+  ASSIGN_OR_RETURN(loss_scale_, MakeLossScale(context_.options.dtype,
+                                              context_.options.loss_scale));
   num_batches_ = Deal(0, INT64_MAX).num_steps;
   RETURN_IF_ERROR(Resume());
   std::vector<TensorSpec> specs = MakeSpecs();

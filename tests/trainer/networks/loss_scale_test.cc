@@ -1,4 +1,4 @@
-#include "trainer/run/loss_scale.h"
+#include "trainer/networks/loss_scale.h"
 
 #include <gtest/gtest.h>
 
@@ -13,10 +13,7 @@ using ::telegrad::testing::IsOk;
 using ::telegrad::testing::StatusIs;
 
 LossScale Of(const std::string& dtype, const std::string& text) {
-  TrainOptions options;
-  options.dtype = dtype;
-  options.loss_scale = text;
-  const auto scale = MakeLossScale(options);
+  const auto scale = MakeLossScale(dtype, text);
   EXPECT_THAT(scale, IsOk()) << text;
   return scale.ok() ? *scale : LossScale();
 }
@@ -65,11 +62,8 @@ TEST(LossScale, ThatIsGivenStaysAndLeavesStepsOutByPolicyOnly) {
 }
 
 TEST(LossScale, IsAPowerOfTwo) {
-  TrainOptions options;
-  options.dtype = "float16";
   for (const char* text : {"", "0.5", "0", "-2", "3", "inf", "nan", "fast"}) {
-    options.loss_scale = text;
-    EXPECT_THAT(MakeLossScale(options),
+    EXPECT_THAT(MakeLossScale("float16", text),
                 StatusIs(StatusCode::kInvalidArgument, "--loss-scale '"))
         << text;
   }

@@ -1,4 +1,4 @@
-#include "trainer/run/loss_scale.h"
+#include "trainer/networks/loss_scale.h"
 
 #include <cmath>
 
@@ -38,26 +38,23 @@ absl::Status LossScale::Update(bool is_finite, bool may_skip) {
   return absl::OkStatus();
 }
 
-bool HasLossScale(const TrainOptions& options) {
-  return options.dtype == "float16";
-}
-
-absl::StatusOr<LossScale> MakeLossScale(const TrainOptions& options) {
-  LossScale scale{.is_used = HasLossScale(options)};
+absl::StatusOr<LossScale> MakeLossScale(absl::string_view dtype,
+                                        absl::string_view flag) {
+  LossScale scale{.is_used = dtype == "float16"};
   if (!scale.is_used) return scale;
-  scale.is_dynamic = options.loss_scale == "dynamic";
+  scale.is_dynamic = flag == "dynamic";
   if (scale.is_dynamic) {
     scale.value = LossScale::kFirst;
     return scale;
   }
   int exponent = 0;
-  const bool is_number = absl::SimpleAtof(options.loss_scale, &scale.value);
+  const bool is_number = absl::SimpleAtof(flag, &scale.value);
   if (is_number && std::isfinite(scale.value) && scale.value >= 1 &&
       std::frexp(scale.value, &exponent) == 0.5f) {
     return scale;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--loss-scale '", options.loss_scale,
+      absl::StrCat("--loss-scale '", flag,
                    "': it takes dynamic, or a power of two from 1 on"));
 }
 

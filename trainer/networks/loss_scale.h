@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer/flags/options.h"
+#include "absl/strings/string_view.h"
 
 namespace telegrad {
 
@@ -29,9 +29,9 @@ struct LossScale {
   absl::Status Update(bool is_finite, bool may_skip);
 };
 
-// Whether --dtype needs one.
-bool HasLossScale(const TrainOptions& options);
-// That of a run's first step. InvalidArgument for --loss-scale.
-absl::StatusOr<LossScale> MakeLossScale(const TrainOptions& options);
+// The scale of a run's first step, by --dtype and --loss-scale.
+// InvalidArgument for --loss-scale.
+absl::StatusOr<LossScale> MakeLossScale(absl::string_view dtype,
+                                        absl::string_view flag);
 
 }  // namespace telegrad
