@@ -569,10 +569,9 @@ class Torch(unittest.TestCase):
         self.assertLessEqual(store.check.call_count, 20)
 
     def test_without_an_address_for_others_bind_is_named(self):
-        board = mock.Mock(**{"get.return_value": "elsewhere "})
         with (mock.patch.object(_meeting, "_towards", lambda _: "127.0.0.1"),
               self.assertRaisesRegex(telegrad.UsageError, "say bind=ADDRESS")):
-            _meeting._scheduler_bind(board, 2)
+            _meeting._scheduler_bind([{"host": "elsewhere", "address": ""}])
 
     def test_a_model_of_some_ranks(self):
         self.assertEqual(self.ranks(over_some, num=3).results(), [True, 2, 2])

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from ..errors import Error, UsageError
 from ..optimizer import Rescale
 from ..store import Store
+from ._alike import optimizer_settings
 from ._dropped import close_when_dropped
 from ._meeting import check_names, job_of_group, ranks_of
 from ._model import names_of
@@ -70,6 +71,8 @@ class DiLoCo:
 
     Raises:
         telegrad.UsageError: an argument that cannot be, and what can.
+        telegrad.Mismatch: on all ranks, which arguments differ between them, and how; so of
+            the rates of `inner` and of the outer optimizer.
         telegrad.WrongOrder: there is no process group.
     """
 
@@ -90,13 +93,19 @@ class DiLoCo:
         self._running: Optional[Tuple[int, List[int]]] = None  # tag, parameters
         self.steps = 0
         self._group = job_options.get("group")
-        self._job = job_of_group(parameters=self._parameters, **job_options)
+        self._anchors = [p.detach().clone() for p in self._parameters]
+        self.outer = (outer or _average)(self._anchors)
+        setting: Dict[str, Any] = {"gc_type": gc_type, "threshold": threshold,
+                                   "min_bytes": min_bytes, "sync_every": sync_every}
+        self._job = job_of_group(
+            parameters=self._parameters, settings={
+                **setting, "fragments": fragments, **optimizer_settings("inner", inner),
+                **optimizer_settings("outer", self.outer)}, **job_options)
         try:
             self._store = Store(self._job)
             self._store.set_compression(type=gc_type, threshold=threshold,
                                         min_bytes=min_bytes)
             self._store.set_optimizer(Rescale(1 / self._job.num_workers))
-            self._anchors = [p.detach().clone() for p in self._parameters]
             self._keys = self._store.init(self._names, self._anchors, values=True)
         except Error as why:
             self._job.fail(str(why), why.exit_code)
@@ -104,13 +113,10 @@ class DiLoCo:
         self._changes = [torch.zeros_like(anchor) for anchor in self._anchors]
         self._sent = ([torch.zeros_like(anchor) for anchor in self._anchors]
                       if fragments > 1 else [])  # the weights that the changes led to
-        self.outer = (outer or _average)(self._anchors)
         self._residuals = Residuals(
             self._store, dict(zip(self._names, self._keys)),
             {name: p.numel() for name, p in zip(self._names, self._parameters)},
-            {"gc_type": gc_type, "threshold": threshold, "min_bytes": min_bytes,
-             "sync_every": sync_every, **({"fragments": fragments}
-                                          if fragments > 1 else {})}, self._group)
+            {**setting, **({"fragments": fragments} if fragments > 1 else {})}, self._group)
         self._take_anchors()
         close_when_dropped(self, self._job.close)
 

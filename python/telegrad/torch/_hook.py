@@ -17,6 +17,7 @@ from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
 from ..optimizer import Rescale
 from ..store import Store
+from ._alike import optimizer_settings
 from ._auto import Choice, OptimizerCheck
 from ._bucket import Bucket, pattern_of, unwrapped
 from ._dropped import close_when_dropped
@@ -86,6 +87,7 @@ class State:
 
     Raises:
         telegrad.UsageError: on all ranks, an option that cannot be, and what can.
+        telegrad.Mismatch: on all ranks, which arguments differ between them, and how.
         telegrad.Unsupported: a model without a parameter of these types, with sparse
             gradients, or with torch.compile's "python_reducer".
         telegrad.WrongOrder: there is no process group.
@@ -119,15 +121,19 @@ class State:
         one_dimensional = [names[key] for key, p in parameters.items() if p.dim() <= 1]
         if dense_1d and one_dimensional:
             all_rules.append(pattern_of(one_dimensional, names.values()) + "=none")
-        self._job = job_of_group(servers=servers, group=model.process_group,
-                                 parameters=parameters.values(), **job_options)
+        setting: Dict[str, Any] = {
+            "rules": rules, "threshold": threshold, "reply": reply, "packing": packing,
+            "nonfinite": nonfinite, "min_bytes": min_bytes, "warmup_steps": warmup_steps,
+            "guard": guard, "allow": allow}
+        self._job = job_of_group(
+            servers=servers, group=model.process_group, parameters=parameters.values(),
+            settings={"gc_type": gc_type, **setting, "dense_1d": dense_1d,
+                      **optimizer_settings("optimizer", optimizer)}, **job_options)
+        setting["rules"] = ";".join(all_rules)
         try:
             self._store = Store(self._job)
-            self._store.set_compression(
-                type=gc_type, rules=";".join(all_rules),
-                threshold=threshold, reply=reply, packing=packing,
-                nonfinite="zero" if flags else nonfinite, min_bytes=min_bytes,
-                warmup_steps=warmup_steps, guard=guard, allow=allow)
+            self._store.set_compression(type=gc_type, **{
+                **setting, "nonfinite": "zero" if flags else nonfinite})
             self._store.set_optimizer(Rescale(1 / self._job.num_workers))
             flag = torch.zeros(1)
             keys = self._store.init(list(names.values()) + flags,
@@ -141,11 +147,7 @@ class State:
         self._residuals = Residuals(
             self._store, dict(zip(names.values(), keys)),
             {names[key]: p.numel() for key, p in parameters.items()},
-            {"gc_type": gc_type, "rules": ";".join(all_rules), "threshold": threshold,
-             "reply": reply, "packing": packing, "nonfinite": nonfinite,
-             "min_bytes": min_bytes, "warmup_steps": warmup_steps, "guard": guard,
-             "allow": allow},
-            model.process_group)
+            {"gc_type": gc_type, **setting}, model.process_group)
         self._flag = Bucket(keys[len(names):], [flag]) if flags else None
         self._num_nonfinite = 0
         self.rank, self.num_workers = self._job.rank, self._job.num_workers

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import os
 import secrets
 import socket
@@ -15,12 +16,15 @@ from urllib.parse import urlsplit
 import torch.distributed as dist
 
 from .._environment import seconds
-from ..errors import Error, JoinTimeout, UsageError, WrongOrder
+from ..errors import Error, JoinTimeout, Mismatch, UsageError, WrongOrder, make_error
 from ..job import Job
+from ._alike import check_alike, plain
 
 _ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737): the way to it is that to most
-_REFUSED = "!"  # before the reason, in place of an address
+_REFUSED = "!"  # before exit code and reason, in place of an address
+_INTERNAL = 11  # TELEGRAD_INTERNAL: the exit code says what it is
 _LONGEST_PAUSE_S = 0.25
+_FAREWELL_S = 5.0  # for the others to read why: rank 0 may have the store
 _num_meetings: Dict[Tuple[int, ...], int] = {}  # of these ranks
 
 
@@ -96,6 +100,30 @@ class _Board:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         return str(self._store.get(key).decode())
 
+    def refuse(self, why: Error, world: int) -> None:
+        """Of rank 0: the others raise that, too."""
+        who = "" if isinstance(why, Mismatch) else "rank 0: "
+        self.put("scheduler", f"{_REFUSED}{why.exit_code} {who}{why}")
+        self._deadline = min(self._deadline, time.monotonic() + _FAREWELL_S)
+        try:
+            for rank in range(1, world):
+                self.get(f"read/{rank}")
+        except JoinTimeout:
+            pass
+
+    def scheduler(self, rank: int) -> str:
+        """Of another rank: the address.
+
+        Raises:
+            telegrad.Error: that of rank 0's `refuse`.
+        """
+        address = self.get("scheduler")
+        if address.startswith(_REFUSED):
+            self.put(f"read/{rank}", "")
+            code, _, why = address[len(_REFUSED):].partition(" ")
+            raise make_error(_INTERNAL, int(code), why)
+        return address
+
 
 def _master() -> Optional[str]:
     """The host where the process group met, where it has one."""
@@ -148,10 +176,10 @@ def _host_identity() -> str:
     return "/".join(parts)
 
 
-def _scheduler_bind(board: _Board, world: int) -> str:
+def _scheduler_bind(notes: List[Dict[str, Any]]) -> str:
     """Where the job's rank 0 listens, if nobody says it: on loopback for ranks of one
     host, else at the address by which it reaches the others."""
-    peers = [board.get(f"host/{rank}").split(" ") for rank in range(1, world)]
+    peers = [(note["host"], note["address"]) for note in notes]
     elsewhere = [address for identity, address in peers
                  if identity != _host_identity() or (address and not _is_here(address))]
     if not elsewhere:
@@ -166,7 +194,8 @@ def _scheduler_bind(board: _Board, world: int) -> str:
 
 def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
                  hosts_part: bool = False, group: Optional[Any] = None,
-                 parameters: Iterable[Any] = (), **options: Any) -> Job:
+                 parameters: Iterable[Any] = (), settings: Mapping[str, Any] = {},
+                 **options: Any) -> Job:
     """A job of a process group's ranks (None: of the default one); all call it. Its
     rank 0 has the scheduler, the first `servers` ranks (all, unless it says otherwise)
     have one server each; with `hosts_part` there are none. Address and secret travel
@@ -175,6 +204,7 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
 
     Raises:
         telegrad.UsageError: an argument that cannot be, on all ranks.
+        telegrad.Mismatch: on all ranks, which of `settings` differ, and the values.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise WrongOrder("torch.distributed has no process group: call "
@@ -190,23 +220,25 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
     options.update(rank=rank, num_workers=world, num_servers=servers,
                    servers_here=int(rank < servers and not hosts_part),
                    hosts_part=hosts_part)
+    own = plain({**settings, "servers": servers})
     if rank > 0:
-        # "auto" is loopback where the scheduler is.
-        board.put(f"host/{rank}",
-                  f"{_host_identity()} {_towards(_master()) or _towards(_ELSEWHERE)}")
-        address = board.get("scheduler")
-        if address.startswith(_REFUSED):
-            raise UsageError(f"rank 0: {address[1:]}")
+        board.put(f"note/{rank}", json.dumps({
+            "host": _host_identity(), "settings": own,
+            "address": _towards(_master()) or _towards(_ELSEWHERE)}))
+        address = board.scheduler(rank)
         secret = bytes.fromhex(board.get("secret"))
+        # "auto" is loopback where the scheduler is.
         return Job(address, bind=bind or "auto", secret=secret, **options).join()
     try:
-        host = _scheduler_bind(board, world) if bind in (None, "auto") else bind
+        notes = [json.loads(board.get(f"note/{other}")) for other in range(1, world)]
+        check_alike([own, *(note["settings"] for note in notes)], ranks)
+        host = _scheduler_bind(notes) if bind in (None, "auto") else bind
         secret = secrets.token_bytes(32)
         board.put("secret", secret.hex())
         job = Job(f"[{host}]:0" if ":" in host else f"{host}:0", has_scheduler=True,
                   bind=host, secret=secret, **options)
     except Error as why:
-        board.put("scheduler", _REFUSED + str(why))
+        board.refuse(why, world)
         raise
     board.put("scheduler", job.address)
     return job.join()

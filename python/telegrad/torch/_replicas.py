@@ -13,6 +13,7 @@ import torch.distributed as dist
 from ..errors import Error, Unsupported, UsageError
 from ..optimizer import Rescale
 from ..store import Store
+from ._alike import optimizer_settings
 from ._auto import Choice, OptimizerCheck
 from ._dropped import close_when_dropped
 from ._hook import remember
@@ -82,6 +83,7 @@ class Replicas:
 
     Raises:
         telegrad.UsageError: an option that cannot be, and what can.
+        telegrad.Mismatch: on all replicas, which arguments differ between them, and how.
         telegrad.Unsupported: a mesh with replicas that FSDP sums itself.
     """
 
@@ -109,7 +111,10 @@ class Replicas:
             "guard": guard, "allow": allow}
         group = _group_of(replicas)
         self.model: Callable[[], Any] = weakref.ref(model)
-        self._job = job_of_group(group=group, parameters=model.parameters(), **job_options)
+        self._job = job_of_group(
+            group=group, parameters=model.parameters(), settings={
+                "gc_type": gc_type, **setting, **optimizer_settings("optimizer", optimizer)},
+            **job_options)
         try:
             self._store = Store(self._job)
             self._store.set_compression(type=gc_type, **setting)

@@ -247,6 +247,10 @@ def all_cases(_):
     texts = [workers.refused(telegrad.Unsupported, work) for work in (
         lambda: telegrad.torch.compress(sharded(mesh["shard"], 7)),
         lambda: telegrad.torch.compress(sharded(mesh, 7), replicas=mesh["replicate"]))]
+    ours = sharded(mesh["shard"], 7)
+    optimizer = torch.optim.SGD(ours.parameters(), lr=1 + replica)
+    texts.append(workers.refused(telegrad.Mismatch, lambda: telegrad.torch.compress(
+        ours, "none", replicas=mesh["replicate"], min_bytes=8 * replica, optimizer=optimizer)))
     return [two_bits(mesh, replica), texts]
 
 
@@ -256,7 +260,8 @@ class Hsdp(unittest.TestCase):
                                           4).results():
             self.assertEqual(sorted(names), ["first", "model"])
             for text, pattern in zip(texts, (r"replicas=mesh\['replicate'\]",
-                                             r"mesh=mesh\['shard'\]")):
+                                             r"mesh=mesh\['shard'\]", "^min_bytes: rank [01] "
+                                             "has 0, rank [23] has 8; optimizer lr: rank")):
                 self.assertRegex(text, pattern)
 
     def test_auto_compresses_over_a_slow_link_and_goes_on_with_that(self):
