@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """LeNet on MNIST by PyTorch's DistributedDataParallel; it knows nothing of Telegrad.
 
-    torchrun --nproc-per-node 2 examples/ddp_mnist.py DIR
-    torchrun --nproc-per-node 2 -m telegrad.run --gc-type 2bit examples/ddp_mnist.py DIR
+    torchrun --nproc_per_node 2 examples/ddp_mnist.py DIR
+    torchrun --nproc_per_node 2 -m telegrad.run --gc-type 2bit examples/ddp_mnist.py DIR
 
 DIR has MNIST's four files, as `telegrad-train --data mnist:DIR` takes them. Two epochs,
 batches of 64 for each rank, momentum SGD, a tenth of the rate in the second epoch. Rank 0

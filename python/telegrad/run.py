@@ -1,6 +1,6 @@
 """Compresses a script's gradients without changing it::
 
-    torchrun --nproc-per-node 2 -m telegrad.run --gc-type 2bit train.py ARGUMENTS
+    torchrun --nproc_per_node 2 -m telegrad.run --gc-type 2bit train.py ARGUMENTS
 
 Each DistributedDataParallel that the script makes is compressed.
 """

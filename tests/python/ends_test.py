@@ -2,8 +2,11 @@
 """A rank that ends before the others, in whatever way: they hear at once who and why, and
 it waits for nobody. Operations may take 300 s: only that ends them in time."""
 import os
+import re
 import signal
+import subprocess
 import sys
+import tempfile
 import traceback
 import unittest
 
@@ -107,6 +110,22 @@ def killed(_):
         step(model)
 
 
+def restarts(_):
+    """Of torchrun: in its first two attempts another rank dies after two steps."""
+    dist.init_process_group("gloo")
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    model = DDP(torch.nn.Linear(8, 8))
+    telegrad.torch.compress(model, "2bit:4", verbose=False)
+    for i in range(4):
+        if i == 2 and (attempt, RANK) == (0, 1):
+            os._exit(1)
+        if i == 2 and (attempt, RANK) == (1, 0):  # beside which the scheduler is
+            os.kill(os.getpid(), signal.SIGKILL)
+        model.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()  # gradients of 4
+    return [attempt, RANK, float(model.module.weight.grad.sum())]
+
+
 def spawned(rank, port):
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=port, LOCAL_RANK=str(rank))
@@ -171,6 +190,20 @@ class Ends(unittest.TestCase):
         self.assertEqual(code, 20, err)
         self.assertRegex(err, "PeerDied: .*worker/1@")
 
+    def test_torchrun_starts_all_anew_after_a_death(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Without -r and -t torchrun of torch 1.13 fails with Python 3.11.
+            run = subprocess.run(
+                [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                 "--nproc_per_node", "2", "--max_restarts", "2", "-r", "1", "-t", "1",
+                 "--log_dir", folder, FILE, "--rank", "restarts"],
+                env=dict(os.environ, ARGUMENT="null", PYTHONDONTWRITEBYTECODE="1"),
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                timeout=workers.TIMEOUT_S, check=False)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(sorted(re.findall(r"\[2, (\d), 256.0\]", run.stdout)), ["0", "1"],
+                         run.stdout + run.stderr)
+
     def test_a_spawned_process_that_raises(self):
         """Its parent hears of it, since nobody waits for the end of the operation."""
         code, _, err = self.ranks(spawns, num=1)[0]
@@ -180,4 +213,4 @@ class Ends(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        steps, pulls, sums, batches, catches, killed, spawns)})
+        steps, pulls, sums, batches, catches, killed, restarts, spawns)})
