@@ -15,12 +15,12 @@ namespace telegrad {
 // when the work queued on `stream` so far has finished; on a CPU the stream is
 // null and the content is ready now.
 struct TensorView {
-  Bytes bytes;  // with the device
+  Bytes bytes;  // has the device
   Dtype dtype = Dtype::kFloat32;
   int64_t num_elems = 0;
   Stream stream = {};
-  // Of a tensor of which not all rows are here: their numbers, in any order,
-  // which the elements follow. Somebody else's, too.
+  // Row numbers where only some rows are here, in any order; elements follow
+  // this order. Not owned.
   std::optional<std::span<const int64_t>> rows = {};
 
   // Whether there are as many bytes as the elements need.
@@ -31,7 +31,7 @@ struct TensorView {
   }
 };
 
-// Of `num_elems` float32 in host memory.
+// A view of `num_elems` float32 in host memory.
 inline TensorView HostTensor(float* elems, int64_t num_elems) {
   return {.bytes = {elems, static_cast<size_t>(num_elems) * sizeof(float)},
           .dtype = Dtype::kFloat32,

@@ -25,7 +25,7 @@ namespace telegrad {
 using kernels::EncodeStats;
 using kernels::NonFinite;
 
-// On the wire; never used again for something else.
+// Numbers on the wire; none is ever used again for another codec.
 enum class CodecId : uint8_t {
   kNone = 0,
   kTwoBit = 1,
@@ -48,21 +48,21 @@ enum class CodecId : uint8_t {
 };
 
 // What a codec's text sets: "topk:0.01", "powersgd:rank=2". A codec looks at
-// those that its traits name.
+// the options that its traits name.
 struct CodecOptions {
   double density = 0;   // share of the elements that are sent
   double block = 0;     // elements per scale
-  double levels = 0;    // of quantisation, without sign and 0
-  double rank = 0;      // of a low-rank approximation
-  double momentum = 0;  // of momentum correction
-  double clip = 0;      // largest L2 norm of a gradient; 0: as it is
+  double levels = 0;    // quantisation levels, without sign and 0
+  double rank = 0;      // rank of a low-rank approximation
+  double momentum = 0;  // factor of momentum correction
+  double clip = 0;      // largest L2 norm of a gradient; 0: no clipping
   double warmup = 0;    // steps until the full rate is reached
   double residual = 0;  // 1: with error feedback
   double natural = 0;   // 1: levels are powers of two
-  // 1bit: +1 is sent above it, else -1.
+  // For 1bit: larger elements are sent as +1, all others as -1.
   double bit_threshold = 0;
   double sampled = 0;  // 1: a sample chooses what is sent
-  double packing = 0;  // of codes in bytes: 0 plain, 1 radix
+  double packing = 0;  // how codes lie in bytes: 0 plain, 1 radix
   double decay = 0;    // what a worker keeps of its residual each step
 
   bool operator==(const CodecOptions&) const = default;
@@ -102,15 +102,16 @@ struct CodecTraits {
   std::vector<CodecOption> options = {};  // the first may be given bare
 };
 
-// The codec's options where the text says nothing.
+// The options that a codec has where the text says nothing.
 CodecOptions StandardOptions(const CodecTraits& traits);
 
 // What an encoder keeps per chunk between steps, on the codec's device. The
 // codec makes `memory` and `scratch` in its first Encode.
 struct CodecState {
   Bytes residual = {};  // [n] f32 when needs_residual, else empty
-  // What lives from step to step, beside the residual. On a GPU all belongs to
-  // the stream of the first Encode: make_buffer of kernels/dispatch.h.
+  // What lives from step to step, beside the residual. On a GPU this memory
+  // belongs to the stream of the first Encode: make_buffer of
+  // kernels/dispatch.h.
   Buffer memory = {};
   Buffer scratch = {};  // reused from step to step
 };
@@ -118,17 +119,18 @@ struct CodecState {
 // What a server keeps per chunk for reply mode reencode, on the codec's device:
 // the part of the sums that was not yet sent.
 struct ReencodeState {
-  Buffer residual;         // [n] f32, or i32 in units of 2^unit_scale (2bit)
-  int16_t unit_scale = 0;  // or of the fixed threshold
+  // [n] f32, or for 2bit i32 in units of threshold * 2^(unit_scale - scale).
+  Buffer residual;
+  int16_t unit_scale = 0;
   bool is_set = false;
-  // threshold on a CPU: no residual is larger than this.
+  // For codec threshold on a CPU: no residual is larger than this.
   float residual_bound = 0;
   Buffer sum;        // [n] f32, reused
   CodecState codec;  // the server's own encoder
   Buffer result;     // its EncodeResult, reused
 };
 
-// An encoder that is no worker: a server, of its sums.
+// EncodeParams::source where a server encodes its sums.
 constexpr uint64_t kServerSource = ~uint64_t{0};
 
 struct EncodeParams {
@@ -139,7 +141,7 @@ struct EncodeParams {
   uint64_t source = 0;  // the encoder: no two alike, or kServerSource
 };
 
-// 16-bit floats that a gradient may be made of: kernels/cast.h.
+// Formats of gradients of 16-bit floats (kernels/cast.h).
 enum class HalfFormat : uint8_t { kFp16 = 0, kBf16 = 1 };
 
 struct EncodeResult {
@@ -160,49 +162,52 @@ class PreparedCodec {
 
   virtual const CodecTraits& traits() const = 0;
   virtual size_t num_elems() const = 0;
-  // The frame header's: how codes are laid out, where there is a choice.
+  // How codes are laid out, where there is a choice; a field of frame headers.
   virtual uint8_t packing() const { return 0; }
-  // The room that Encode and Reencode demand.
+  // The size of `out` that Encode and Reencode demand.
   virtual size_t max_encoded_bytes() const = 0;
 
-  // grad [n] f32 -> out; the residual takes what was not sent (error feedback,
-  // fused). On a GPU `result` is memory that the device can write, and valid
-  // when the stream has passed.
+  // Encodes grad [n] f32 into `out`; the residual takes what was not sent
+  // (error feedback, fused). On a GPU `result` is memory that the device can
+  // write, and is valid when the work on `stream` has finished.
   virtual absl::Status Encode(ConstBytes grad, CodecState& state,
                               const EncodeParams& params, Bytes out,
                               EncodeResult* result, Stream stream) const = 0;
 
-  // The same of a gradient of 16-bit floats, [n] u16 aligned to 2, with a
-  // residual of float32: what Encode gives of it as float32, which is exact.
-  // Unimplemented, with nothing touched, where a codec takes only float32.
+  // Encodes a gradient of 16-bit floats, [n] u16 aligned to 2, with a residual
+  // of float32. The result is what Encode gives for the gradient converted to
+  // float32, which is exact. Unimplemented, with nothing touched, where a codec
+  // takes only float32.
   virtual absl::Status EncodeHalf(HalfFormat format, ConstBytes grad,
                                   CodecState& state, const EncodeParams& params,
                                   Bytes out, EncodeResult* result,
                                   Stream stream) const;
 
-  // What Encode, or EncodeHalf, does with the item, as a part of one launch
-  // with others on `stream`; nothing where the device or the codec has no such
-  // kernel. The first call for a state may make its memory.
+  // Makes of Encode, or EncodeHalf, of one item a part of a launch that it
+  // shares with others on `stream`. Nullopt where the device or the codec has
+  // no such kernel. The first call for a state may make its memory.
   virtual absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
       const EncodeItem& item, Stream stream) const;
 
-  // OK when `payload` is something that Encode can have written: for bytes
-  // from a network, before anything else is done with them.
+  // OK when `payload` is something that Encode can have written. It is called
+  // for bytes from a network, before anything else is done with them.
   virtual absl::Status Validate(ConstBytes payload) const = 0;
 
-  // payload -> out [n] f32; sum [n] += payload.
+  // Decode writes the decoded payload to out [n] f32; DecodeAdd adds it to sum
+  // [n] f32.
   virtual absl::Status Decode(ConstBytes payload, float threshold, Bytes out,
                               Stream stream) const = 0;
   virtual absl::Status DecodeAdd(ConstBytes payload, float threshold, Bytes sum,
                                  Stream stream) const = 0;
 
-  // The sum over payloads in a packed form, or as float32. Summable codecs give
-  // the same bits for every order of payloads; others add in the given order,
-  // and `none`'s `out` may be the first payload's memory.
+  // SumCodes sums payloads in a packed form, which has sum_bytes, or as
+  // float32. Summable codecs give the same bits for every order of payloads;
+  // others add in the given order. For codec none `out` may be the first
+  // payload's memory.
   virtual size_t sum_bytes(uint32_t num_payloads) const = 0;
   virtual absl::Status SumCodes(std::span<const ConstBytes> payloads, Bytes out,
                                 Stream stream) const = 0;
-  // For packed sums from a network; DecodeSum after it.
+  // ValidateSum checks a packed sum from a network, DecodeSum then decodes it.
   virtual absl::Status ValidateSum(ConstBytes sum, uint32_t num_payloads) const;
   virtual absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads,
                                  float threshold, Bytes out,
@@ -210,23 +215,23 @@ class PreparedCodec {
   virtual absl::Status SumDecode(std::span<const ConstBytes> payloads,
                                  float threshold, Bytes out,
                                  Stream stream) const = 0;
-  // Called with each packed sum by every encoder, for what encoders learn from
-  // each other (PowerSGD's basis). Nothing by default.
+  // Every encoder calls it with each packed sum, from which encoders learn of
+  // each other (PowerSGD's basis). By default it does nothing.
   virtual absl::Status Learn(ConstBytes sum, uint32_t num_payloads,
                              CodecState& state, Stream stream) const;
 
-  // Sum plus the server's residual, encoded again: decode the result with
-  // ReencodeThreshold. `params.threshold` is the one that payloads were encoded
-  // with, `scale` its exponent (any constant when it is fixed). On a GPU
-  // `encoded_bytes` is memory as Encode's `result` is.
+  // Encodes the sum of payloads plus the server's residual; the result is
+  // decoded with ReencodeThreshold. `params.threshold` is the one that payloads
+  // were encoded with, `scale` its exponent (any constant when it is fixed). On
+  // a GPU `encoded_bytes` is memory like Encode's `result`.
   virtual absl::Status Reencode(std::span<const ConstBytes> payloads,
                                 const EncodeParams& params, int16_t scale,
                                 ReencodeState& state, Bytes out,
                                 size_t* encoded_bytes, Stream stream) const = 0;
   virtual float ReencodeThreshold(float threshold,
                                   uint32_t num_payloads) const = 0;
-  // sum [n] f32 += what Reencode has kept, which is forgotten: before the chunk
-  // goes on without the codec. Nothing is kept by default.
+  // Adds to sum [n] f32 what Reencode has kept, and forgets it. It is called
+  // before the chunk goes on without the codec. By default nothing is kept.
   virtual absl::Status ReleaseResidual(float threshold, int16_t scale,
                                        ReencodeState& state, Bytes sum,
                                        Stream stream) const;
@@ -238,9 +243,9 @@ class Codec {
   virtual ~Codec() = default;
   virtual const CodecTraits& traits() const = 0;
   // InvalidArgument for n = 0; Unimplemented, with the reason, for a device
-  // that this build or machine does not have. The first for a GPU runs each of
-  // the codec's kernels once; what is prepared may be used on any thread.
-  // Internal: what the GPU says.
+  // that this build or machine does not have; Internal with an error of the
+  // GPU. The first call for a GPU runs each of the codec's kernels once. The
+  // result may be used on any thread.
   absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
       size_t num_elems, Device device, const CodecOptions& options) const;
   absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(size_t num_elems,
@@ -248,12 +253,12 @@ class Codec {
     return Prepare(num_elems, device, StandardOptions(traits()));
   }
 
-  // Prepare without that run.
+  // Prepare without running the kernels.
   absl::StatusOr<std::unique_ptr<PreparedCodec>> PrepareCold(
       size_t num_elems, Device device, const CodecOptions& options) const;
 
  private:
-  // For the thread's current device, where that is a GPU.
+  // Where `device` is a GPU it is the thread's current device.
   virtual absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device, const CodecOptions& options) const = 0;
 };
@@ -261,7 +266,7 @@ class Codec {
 // NotFound lists the codecs that exist.
 absl::StatusOr<const Codec*> FindCodec(absl::string_view name);
 const std::vector<const Codec*>& AllCodecs();
-// The lines of --help: one per codec.
+// Lines for --help, one per codec.
 std::string DescribeCodecs();
 
 }  // namespace telegrad

@@ -32,21 +32,22 @@ struct StoreStats {
   int64_t pull_wire_bytes = 0;
   int64_t num_nonfinite = 0;  // elements that policy zero replaced
   int64_t num_frames = 0;     // sent and received
-  // Of all that was copied between the host and devices, since the beginning.
+  // Bytes copied from host to devices and back, since the store was made.
   int64_t to_device_bytes = 0;
   int64_t from_device_bytes = 0;
-  // Of asynchronous types: by how many steps this worker was ahead of the
+  // Asynchronous types only: by how many steps this worker was ahead of the
   // slowest when its pushes were answered.
   int64_t max_staleness = 0;
   double mean_staleness = 0;
-  // For which the thread that sends and receives has had a core so far.
+  // CPU seconds that the thread that sends and receives has used.
   double io_cpu_s = 0;
-  // Of tensors in host memory: what threads have spent on codecs, each of them.
+  // Seconds that threads have spent on codecs of tensors in host memory, summed
+  // over threads.
   double codec_s = 0;
-  // In which something was leaving, or an answer was partly here.
+  // Seconds in which at least one frame was being sent or received.
   double network_s = 0;
-  // By server, from a push's leaving to its answer's end, the mean; with others
-  // it waits for other workers.
+  // Mean seconds from sending a push to the end of its answer, by server. With
+  // several workers the time includes waiting for the other ones.
   std::vector<double> answer_s = {};
 };
 
@@ -55,8 +56,8 @@ struct StoreTraits {
   const char* type = "";
   const char* summary = "";
   bool has_workers = false;  // sums over all workers of the job, not only here
-  int max_devices = 1;       // of one process
-  // Instead of servers each worker sums a part: JobOptions::part.
+  int max_devices = 1;       // per process
+  // Each worker sums a part, there are no servers: JobOptions::part.
   bool hosts_parts = false;
   // Tensors may lie on devices (TensorSpec::devices); where there are workers,
   // with one device each.
@@ -84,17 +85,18 @@ class KVStore {
   virtual const StoreTraits& traits() const = 0;
   virtual WorkerGroup& group() = 0;
 
-  // Before the first Init; afterwards FailedPrecondition.
+  // Called before the first Init; FailedPrecondition afterwards.
   virtual absl::Status SetCompression(const CompressionConfig& config) = 0;
-  // Also between rounds, by all workers alike: then only rates change, for
-  // every key from its next round on.
+  // Called before the first Init. Between rounds all workers may call it with
+  // the same new rates, which each key has from its next round on; nothing else
+  // may change then.
   virtual absl::Status SetOptimizer(const OptimizerConfig& config) = 0;
 
   // Adds tensors, at any time between rounds, and gives their keys in order.
   // All workers call it with the same tensors and settings; a name that the
-  // store has is InvalidArgument. With `values` (one view per tensor and
-  // device, a tensor's devices behind each other) all get worker 0's first
-  // device's. Errors carry exit codes (base/exit_code.h).
+  // store has is InvalidArgument. `values` has one view per tensor and device,
+  // a tensor's devices behind each other, or is empty. All views get the value
+  // of worker 0's first device. Errors carry exit codes (base/exit_code.h).
   virtual absl::StatusOr<std::vector<Key>> Init(
       std::span<const TensorSpec> tensors, TensorViews values) = 0;
 
@@ -107,16 +109,18 @@ class KVStore {
   // priorities go first. One operation per key at a time.
   virtual Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
                           int priority) = 0;
-  // The two halves: Push is done when the round is (all workers pushed); Pull
-  // fetches the result of the last round, or the initial value before any.
-  // Of a tensor with rows (TensorSpec::row_elems) views may have some of them,
-  // [rows, row_elems] of float32 in host memory: a push adds nothing elsewhere,
-  // a pull fetches no other. Rows that a push repeats are added.
+  // Push and Pull are the halves of PushPull. A Push is done when all workers
+  // have pushed; a Pull fetches the result of the last round, or the initial
+  // value before any. Views of a tensor with rows (TensorSpec::row_elems) may
+  // have some rows only, as [rows, row_elems] of float32 in host memory: a push
+  // adds nothing to other rows, a pull fetches no others. Rows that a push
+  // repeats are added.
   virtual Ticket Push(Key key, TensorViews grads, int priority) = 0;
   virtual Ticket Pull(Key key, TensorViews outs, int priority) = 0;
-  // All workers' views, and the key's value, become worker `root`'s first
-  // device's: pulls give it until the next round. All call it, between rounds;
-  // a Pull of a worker that has not called it yet may give it already.
+  // Gives the value on the first device of worker `root` to all workers' views
+  // and to the key: pulls give it until the next round. All workers call it,
+  // between rounds; a Pull of a worker that has not called it yet may give the
+  // new value already.
   virtual Ticket Broadcast(Key key, int root, TensorViews values,
                            int priority) = 0;
 
@@ -126,10 +130,10 @@ class KVStore {
   // What an optimizer in the store keeps; null where it cannot be had.
   virtual StateAccess* states() { return nullptr; }
   virtual StoreStats stats() const = 0;
-  // Orderly end; afterwards every operation fails. The group is left, too.
+  // Ends in order and leaves the group; every later operation fails.
   virtual void Close() = 0;
 
-  // With one device, of float32 that is ready.
+  // These three are for one device and float32 values that are ready.
   Ticket PushPull(Key key, Bytes grad, Bytes out, int priority) {
     const TensorView in = FloatTensor(grad);
     const TensorView to = FloatTensor(out);
@@ -145,36 +149,37 @@ class KVStore {
   }
 };
 
-// Options of both, as programs have them.
+// The options of a job and of a store on it, as programs have them.
 struct DistOptions : JobOptions, StoreOptions {};
 
-// `type`, in any case, is a name of DescribeKVStores; MXNet's are among them.
-// The store is a member of `group`, which outlives it and has no other store;
-// null: of this process alone. NotFound names the types that exist;
-// Unimplemented those of MXNet that do not yet; FailedPrecondition where the
-// type needs servers, or parts of them, and there are none.
+// `type` is a name of DescribeKVStores in any case; MXNet's are among them. The
+// store is a member of `group`, which outlives it and has no other store; with
+// null it is of this process alone. NotFound lists the types that exist;
+// Unimplemented is returned for MXNet's types that do not exist yet, and
+// FailedPrecondition where the type needs servers, or parts of them, and there
+// are none.
 absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
     absl::string_view type, const StoreOptions& options, WorkerGroup* group);
-// InvalidArgument, NotFound or Unimplemented as MakeKVStore, before anything is
-// started.
+// Finds a type without starting anything. InvalidArgument, NotFound and
+// Unimplemented are those of MakeKVStore.
 absl::StatusOr<StoreTraits> FindStoreType(absl::string_view type);
 // Unavailable or NotFound names what this machine or build lacks for a store
 // of this type with so many devices: a GPU, NCCL.
 absl::Status CheckStoreType(absl::string_view type, int num_devices);
-// Those of this build, without their other names.
+// The types of this build, without their other names.
 std::vector<StoreTraits> StoreTypes();
 std::string DescribeKVStores();
 
 struct ServerOptions {
   JobOptions job = {};
-  int num_threads = 1;  // that sum, besides the transport's thread
+  int num_threads = 1;  // threads that sum, besides the transport's thread
   int64_t max_model_bytes = int64_t{64} << 30;
 };
 
 // Joins as a server and serves until all workers have left. Blocks.
 absl::Status RunServer(const ServerOptions& options);
 
-// For JobOptions::part: a server that sums with `num_threads` threads.
+// A value for JobOptions::part: a server that sums with `num_threads` threads.
 std::function<absl::Status(const JobOptions&)> HostPart(int num_threads);
 
 }  // namespace telegrad

@@ -22,7 +22,7 @@ namespace telegrad {
 
 using Key = uint32_t;  // names a tensor of a store; Init gives it
 
-// Of a tensor, relative to the optimizer's rates; finite, not negative.
+// A tensor's rates as multiples of the optimizer's; finite, not negative.
 struct RateMultipliers {
   float lr = 1;
   float wd = 1;
@@ -30,20 +30,20 @@ struct RateMultipliers {
 
 struct TensorSpec {
   std::string name;  // [A-Za-z0-9_.:/-]{1,256}
-  // 0: nothing of it travels, and each operation is done at once.
+  // 0: nothing of the tensor travels, and each operation is done at once.
   size_t num_elems = 0;
-  // Of this process alone: the others may have it elsewhere. The type of floats
-  // of gradients, outputs and values; sums are of float32, rounded once.
+  // The type of gradients, outputs and values in this process; other workers
+  // may have another. Sums are of float32, rounded once.
   Dtype dtype = Dtype::kFloat32;
-  // Where its views lie, by device of this process; empty: in host memory.
+  // The devices of this process on which views lie; empty: host memory.
   std::vector<Device> devices = {};
   RateMultipliers rates = {};  // for an optimizer in the store
-  // Elements of a row, of which there is a whole number: then views may have
-  // some rows of it (TensorView::rows), and it goes dense. 0: it has none.
+  // Elements of a row; num_elems is a multiple. Views may then have some rows
+  // only (TensorView::rows), and the tensor goes dense. 0: no rows.
   size_t row_elems = 0;
-  // What a plan says of it, alike on all workers, over what the store's
-  // settings do: a codec as CompressionConfig::type, which is its only one, and
-  // the elements of a chunk. Empty and 0: nothing.
+  // Overrides from a plan, equal on all workers. `codec` replaces
+  // CompressionConfig::type and its alternatives for this tensor, `chunk_elems`
+  // the store's. Empty or 0: no override.
   std::string codec = {};
   size_t chunk_elems = 0;
 };
@@ -68,11 +68,11 @@ enum class NonFinitePolicy : uint8_t {
 enum class PackingMode : uint8_t {
   kPlain = 0,  // MXNet's
   kRadix = 1,  // a fifth fewer bytes, more arithmetic
-  // Of an emulated link ChoosePacking, else CodecControl::SetPacking.
+  // ChoosePacking decides for an emulated link, else CodecControl::SetPacking.
   kAuto = 2,
 };
 
-constexpr size_t kMaxAlternatives = 7;  // of CompressionConfig
+constexpr size_t kMaxAlternatives = 7;  // CompressionConfig::alternatives
 
 struct CompressionConfig {
   std::string type = "none";  // a codec with its settings: "topk:0.01"
@@ -102,37 +102,37 @@ struct CompressionConfig {
   }
 };
 
-// A tensor's codec, why it has it, and how it does: of a sample of its elements
-// on this worker, the last that was taken. Shares are 0..1. Codecs without a
-// residual have NaN for what is said of it.
+// A tensor's codec, why it has it, and how the codec does. Figures are of the
+// last sample of the tensor's elements on this worker; shares are 0..1. Figures
+// about a residual are NaN for codecs without one.
 struct TensorReport {
   std::string name;
   size_t num_elems = 0;
-  std::string codec;      // its name
-  std::string setting;    // as the user wrote it, "2bit:auto"
-  bool has_rule = false;  // that gave it this codec
+  std::string codec;      // "2bit"
+  std::string setting;    // codec as the user wrote it, "2bit:auto"
+  bool has_rule = false;  // a rule gave it this codec
   std::string reason;     // "type 2bit", "rule bias=none", "below 65536 bytes"
   std::string reply;      // "dense", "sum", "codes"
-  std::string packing;    // with --gc-packing auto "open", then what it became
+  std::string packing;    // "open" until --gc-packing auto is decided
   size_t push_bytes = 0;  // per step, at most, without headers
   bool is_dense = false;  // some of it goes dense though it has a codec
-  bool gave_up = false;   // some of it because of the guard, with `codec`
+  bool gave_up = false;   // the guard made some of it dense
   bool has_sample = false;
   double residual_ratio = 0;   // norm of the residual / of late gradients
   double zero_share = 0;       // elements that were sent as 0
   double saturated_share = 0;  // residual beyond 64 thresholds
-  double cosine = 0;           // of what was sent and the gradient
+  double cosine = 0;           // between what was sent and the gradient
   double relative_error = 0;   // norm of their difference / of the gradient
   int64_t num_nonfinite = 0;   // since Init
 };
 
-constexpr int kDenseCodec = -1;  // for CodecControl::SetCodec
+constexpr int kDenseCodec = -1;  // an argument of CodecControl::SetCodec
 
 enum class UpdateOn : uint8_t { kWorker = 0, kServer = 1 };
 
 enum class OptimizerKind : uint8_t {
   kSgd = 0,  // with momentum
-  kNag = 1,  // with Nesterov's
+  kNag = 1,  // with Nesterov's momentum
   kAdam = 2,
   kAdamW = 3,
   kAdagrad = 4,
@@ -141,27 +141,28 @@ enum class OptimizerKind : uint8_t {
 constexpr uint8_t kMaxOptimizerKind = 5;
 
 struct AdamParameters {
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;   // rmsprop's, too
-  float epsilon = 1e-8f;  // as well, and adagrad's
+  float beta1 = 0.9f;     // Adam, AdamW
+  float beta2 = 0.999f;   // Adam, AdamW, RMSProp
+  float epsilon = 1e-8f;  // Adam, AdamW, RMSProp, Adagrad
 };
 
 // Used by servers when update_on is kServer.
 struct OptimizerConfig {
   UpdateOn update_on = UpdateOn::kWorker;
-  // With kWorker: what sums are multiplied by, in float32, before outputs get
+  // With kWorker sums are multiplied by it, in float32, before outputs get
   // them; 1 / contributors gives means. Initial and broadcast values stay as
-  // they are. With kServer sgd.rescale is for that.
+  // they are. With kServer sgd.rescale does that.
   float result_scale = 1;
   OptimizerKind kind = OptimizerKind::kSgd;
-  kernels::SgdParameters sgd = {};  // rates of all kinds; the momentum of two
+  // Rates of all kinds; its momentum is for kSgd and kNag.
+  kernels::SgdParameters sgd = {};
   AdamParameters adam = {};
 };
 
 // InvalidArgument or NotFound says what is wrong with CompressionConfig::rules.
 absl::Status CheckCodecRules(absl::string_view rules);
 
-// Names as on the command line; InvalidArgument lists the choices.
+// These parse names as on the command line; InvalidArgument lists the choices.
 absl::StatusOr<ReplyMode> ParseReplyMode(absl::string_view text);
 absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text);
 absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text);
@@ -175,44 +176,46 @@ const char* ToString(UpdateOn update_on);
 const char* ToString(OptimizerKind kind);
 const char* ToString(PackingMode mode);
 
-// kPlain or kRadix for kAuto: radix where a known link (bytes per second and
-// direction, 0: unknown) is slower than one core makes plain codes, so that the
-// wire is the limit and not the core; else plain.
-constexpr double kCoreBytesPerS = 200e6;  // 0.8e9 elements of 2 bits
+// One core makes plain codes at this rate: 0.8e9 elements of 2 bits a second.
+constexpr double kCoreBytesPerS = 200e6;
+// Decides kAuto: kRadix where the link (bytes per second and direction, 0:
+// unknown) is slower than kCoreBytesPerS, so that the wire is the limit and not
+// the core; else kPlain.
 PackingMode ChoosePacking(PackingMode mode, double link_bytes_per_s);
 
-constexpr int64_t kMaxStaleness = 65535;  // a field of frames
+constexpr int64_t kMaxStaleness = 65535;  // frames have 16 bits for it
 constexpr int64_t kAnyStaleness = -1;
 
 class Timeline;  // kvstore/timeline.h
 
 // Steps a key's `weight` with a round's sum over devices, times
-// OptimizerConfig::result_scale. Both are [n] f32 in host memory, and the
-// call's alone. Of one key it is called once a round, in order; of several at
-// the same time, on the store's threads, so it may not wait for the store.
+// OptimizerConfig::result_scale. Both are [n] f32 in host memory, which nobody
+// else uses during the call. It is called once a round for each key, in order;
+// calls for several keys run at the same time, on the store's threads, so it
+// may not wait for the store.
 using Updater = std::function<absl::Status(
     Key key, std::span<const float> gradient, std::span<float> weight)>;
 
 // What a store needs besides its job.
 struct StoreOptions {
-  int num_threads = 1;  // of the codecs, besides the transport's thread
+  int num_threads = 1;  // threads for codecs, besides the transport's thread
   size_t chunk_elems = size_t{512} * 1024;
-  int num_devices = 1;  // of this process: views per operation
-  // Of types of one process: chunks and counted bytes are those of a job with
-  // so many servers and a worker for each device, so that sums are its bits; 0:
-  // none are meant.
+  int num_devices = 1;  // devices of this process: views per operation
+  // Types of one process only: chunks and counted bytes are those of a job with
+  // so many servers and a worker for each device, so that sums have the same
+  // bits as there. 0: no servers are emulated.
   int emulated_servers = 0;
-  // Of asynchronous types: no worker is more steps ahead of the slowest, of any
-  // key; kAnyStaleness, or 0 to kMaxStaleness.
+  // Asynchronous types only: no worker gets more than so many steps ahead of
+  // the slowest, for any key. kAnyStaleness, or 0 to kMaxStaleness.
   int64_t max_staleness = kAnyStaleness;
-  // Of types of one process, but for nccl: instead of an optimizer; pulls give
-  // weights, and Init needs their values. Its error, or what it throws, ends
-  // the operation, and the weights stay as they were; the gradient is lost.
-  // None: no updater.
+  // Types of one process only, not nccl: steps the weights instead of an
+  // optimizer. Pulls give weights, and Init needs their values. Its error, or
+  // what it throws, ends the operation; the weights stay as they were, and the
+  // gradient is lost. Null: no updater.
   Updater updater = nullptr;
-  // Outlives the store; gets the stages of each chunk: "queued", "encode",
-  // "send", "network and server", "decode". Types of one process have "encode
-  // and sum" and "decode", and nccl has none.
+  // Outlives the store and records the stages of each chunk: "queued",
+  // "encode", "send", "network and server", "decode". Types of one process have
+  // "encode and sum" and "decode", and nccl has none. Null: no timeline.
   Timeline* timeline = nullptr;
 };
 

@@ -18,13 +18,14 @@
 
 namespace telegrad {
 
-// What all machines of a job use between them. Never one for some pairs and
-// another for others.
+// The network between all machines of a job. No two pairs of machines use
+// different ones.
 enum class NetworkKind : uint8_t { kLocal, kTcp, kInfiniBand, kRoceV2, kEfa };
 const char* Name(NetworkKind network);  // "local", "TCP", "IB", "RoCEv2", "EFA"
-const char* TransportOf(NetworkKind network);  // that carries it: "ucx"
-// Those that a plan may choose, each once; where all members have loopback
-// addresses no card is reached.
+// The transport that carries a network: "ucx".
+const char* TransportOf(NetworkKind network);
+// The transports that a plan may choose, each once; where all members have
+// loopback addresses no card is reached.
 std::vector<std::string> TransportsToChoose(bool is_loopback);
 // The network that a name stands for, in any case; none where it is a run's
 // transport that leaves the network to the machines: auto, inproc, ofi, ucx.
@@ -42,11 +43,11 @@ const char* Name(MemoryPath path);  // "host", "staging", "gdr-receive", "gdr"
 
 enum class GdrWish : uint8_t { kAuto, kOff, kOn };
 const char* Name(GdrWish wish);  // "auto", "off", "on"
-// Of a name; InvalidArgument for all else.
+// Parses one of these names; InvalidArgument for all else.
 absl::StatusOr<GdrWish> ParseGdr(absl::string_view text);
 
-// A choice that is not the planner's to make, and who made it:
-// "--transport tcp". Without `by` the choice is open.
+// A choice that the planner must take over, and who made it ("--transport
+// tcp"). Without `by` the choice is open.
 template <typename T>
 struct Constraint {
   T value = {};
@@ -55,9 +56,9 @@ struct Constraint {
   bool is_set() const { return !by.empty(); }
 };
 
-// What --gc-allow is without the flag, in a run and in a plan alike: the one
-// codec with which this product's accuracy was measured over whole trainings.
-// Others lose something else, which is the user's to allow.
+// The value of --gc-allow without the flag, in runs and in plans: the one codec
+// with which this product's accuracy was measured over whole trainings. The
+// user must allow the others, which lose something else.
 inline constexpr char kDefaultAllowed[] = "2bit";
 
 struct GivenPlan;
@@ -69,22 +70,22 @@ struct PlanRequest {
   int servers = 0;  // machines with servers only
   std::string gc_type = "auto";  // "auto", "none" or a codec, whatever it costs
   std::vector<std::string> gc_allow = {};  // codecs that "auto" may choose
-  // Of each tensor of the profile: "none" or the codec that it has whatever is
-  // chosen for others; "": by `gc_type`, as are all without this list.
+  // By tensor of the profile: "none" or the codec that it has whatever is
+  // chosen for others. "" leaves a tensor to `gc_type`; so does an empty list.
   std::vector<std::string> tensor_codecs = {};
-  Constraint<int64_t> chunk_bytes = {};  // of all tensors
+  Constraint<int64_t> chunk_bytes = {};  // for all tensors
   // A network, which each machine must be able to use (FailedPrecondition), or
   // a transport: tcp, ucx, ofi, inproc; "auto" is as if it were open.
   Constraint<std::string> network = {};
-  Constraint<std::string> tls = {};  // of the transport: "tcp", "shm", "efa"
+  Constraint<std::string> tls = {};  // TransportOptions::tls: "tcp", "shm"
   Constraint<int> rails = {};  // addresses of a host that TCP is spread over
-  // Of each host, by name: the interface with the address that the job's
-  // members there were given; "lo": they stay on that machine.
+  // By name of a host: the interface with the address that the job's members
+  // there were given; "lo": they stay on that machine.
   std::map<std::string, std::string> bound = {};
-  // That all builds have; empty: all.
+  // Transports that the builds of all members have; empty: all.
   std::vector<std::string> transports = {};
-  // Of a run: the host of each worker process, by rank. Those of one name share
-  // its memory.
+  // The host of each worker process of a run, by rank. Processes with the same
+  // name share that host's memory.
   std::vector<std::string> worker_hosts = {};
   Constraint<bool> tier_one = {};  // workers of a host sum first
   Constraint<Aggregation> aggregation = {};
@@ -92,14 +93,15 @@ struct PlanRequest {
   // Gradients are in host memory, whatever GPUs there are.
   Constraint<bool> host_memory = {};
   GdrWish gdr = GdrWish::kAuto;
-  double link_gbps = 0;  // of each machine; 0: by calibration and machines
+  double link_gbps = 0;  // each machine's link; 0: by calibration and machines
   // The link's rate was seen while all workers used the servers: these are no
   // further limit.
   bool is_link_of_busy_servers = false;
-  // Of a step without communication, of which backward is two thirds; 0: not
-  // known, then nothing hides behind it.
+  // Seconds that a step takes without communication; backward is two thirds of
+  // it. 0: unknown; then no communication hides behind it.
   double compute_s = 0;
-  // Obeyed as it is, once machines and all that is above agree with it.
+  // A plan that is obeyed as it is, once machines and the other fields agree
+  // with it; null: none.
   std::shared_ptr<const GivenPlan> given = nullptr;
 };
 
@@ -109,8 +111,8 @@ struct Rail {
   int port = 1;
   int gid = -1;  // -1: none needed, or unknown
   PathClass path = PathClass::kUnknown;
-  double gbps = 0;       // of port and slot, whichever is less; 0: unknown
-  double gpu_share = 1;  // of the GPU's bytes that take this rail
+  double gbps = 0;       // the slower of port and slot; 0: unknown
+  double gpu_share = 1;  // share of the GPU's bytes that takes this rail
   int users = 1;         // GPUs that share the port
 };
 
@@ -124,7 +126,7 @@ struct GpuPlan {
 
 struct MachinePlan {
   std::string host = {};
-  double gbps = 0;  // of all rails, each port once; 0: unknown
+  double gbps = 0;  // sum over rails, each port once; 0: unknown
   std::vector<GpuPlan> gpus = {};
 };
 
@@ -132,7 +134,7 @@ struct TensorPlan {
   std::string name = {};
   int64_t elems = 0;
   std::string codec = "none";
-  int64_t chunk_bytes = 0;  // of float32 gradient
+  int64_t chunk_bytes = 0;  // bytes of float32 gradient in a chunk
   int priority = 0;         // higher goes first
   bool operator==(const TensorPlan&) const = default;
 };
@@ -147,7 +149,7 @@ struct Decision {
     kAggregation,
     kLink,  // the rate that is predicted with
     kHierarchy,
-    kTierOne,  // of worker processes
+    kTierOne,  // whether worker processes of a host sum first
     kCodec,
     kConnections,
     kChunk,
@@ -164,30 +166,31 @@ const char* Name(Decision::Kind what);  // "network", "compression"
 
 struct Plan {
   NetworkKind network = NetworkKind::kLocal;
-  std::string transport = "tcp";  // that carries it: "tcp", "ucx", "ofi"
+  std::string transport = "tcp";  // carries the network: "tcp", "ucx", "ofi"
   std::string tls = {};
   Aggregation aggregation = Aggregation::kLocal;
   bool is_hierarchical = false;  // GPUs of a machine sum first
-  // Where workers of a host sum first: of each worker the rank that pushes for
-  // all of its host, the lowest there. Empty: each pushes for itself.
+  // By worker the rank that pushes for all of its host, the lowest there, where
+  // workers of a host sum first. Empty: each pushes for itself.
   std::vector<int> pushers = {};
   int workers = 1;
   int servers = 0;
-  int mtu = 0;          // bytes, least of all ports; 0: unknown
+  int mtu = 0;          // bytes, smallest of all ports; 0: unknown
   int connections = 1;  // per pair of machines
   std::string codec = "none";
   std::vector<TensorPlan> tensors = {};
   std::vector<MachinePlan> machines = {};
-  double link_bytes_per_s = 0;  // of a machine, the slowest
-  double comm_s = 0;            // predicted, of a step
-  double comm_dense_s = 0;      // predicted without compression
-  double exposed_s = 0;         // what backward does not hide of comm_s
-  // Servers beside the workers, where a constraint is slower than these by
-  // more than the figures' spread, and 5 %.
+  double link_bytes_per_s = 0;  // the slowest machine's link
+  double comm_s = 0;            // predicted communication of a step
+  double comm_dense_s = 0;      // the prediction without compression
+  double exposed_s = 0;         // part of comm_s that backward does not hide
+  // An aggregation with servers beside the workers, where the constraint is
+  // slower by more than both the figures' spread and 5 %.
   std::optional<Aggregation> advised = {};
-  std::vector<Decision> decisions = {};    // by kind
+  std::vector<Decision> decisions = {};    // in order of kinds
   std::vector<std::string> warnings = {};  // "wanted IB, but ..."
-  // SHA-256 of all that ranks must agree on, hex; not of texts or predictions.
+  // SHA-256 over all that ranks must agree on, in hex; texts and predictions
+  // are left out.
   std::string digest = {};
 };
 
@@ -197,37 +200,39 @@ struct GivenPlan {
   Plan plan = {};
 };
 
-// A pure function of its arguments, independent of the order of `machines`.
-// Given fewer machines than workers, takes the others to be alike; given none,
-// all have one network card and no GPU. FailedPrecondition where an override or
-// a given plan does not fit a machine or the request (named), InvalidArgument
-// for a bad request.
+// Plans a run. The plan is a pure function of the arguments and independent of
+// the order of `machines`. With fewer machines than workers it takes the others
+// to be like these; with none all have one network card and no GPU.
+// FailedPrecondition where an override or a given plan does not fit a machine
+// or the request (named), InvalidArgument for a bad request.
 absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
                               const Calibration& calibration,
                               const PlanRequest& request);
 
-// The part of a plan that holds whatever tensors there are: network, transport,
-// cards, memory, connections, and whose workers sum first. Members connect by
-// it; `request` needs no profile. Errors as MakePlan.
+// Plans what holds whatever tensors there are: network, transport, cards,
+// memory, connections, and whose workers sum first. Members connect by it;
+// `request` needs no profile. Errors are those of MakePlan.
 absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
                               const PlanRequest& request);
 
-// What `digest` is of: a line for each thing that ranks must agree on.
+// The text under `digest`: a line for each thing that ranks must agree on.
 std::string PlanFacts(const Plan& plan);
 
 // Whether frames of some worker are in the memory of its GPUs.
 bool UsesGdr(const Plan& plan);
 
-// The first of a kind; null: nothing was to decide.
+// Finds the first decision of a kind; null where nothing was to decide.
 const Decision* FindDecision(const Plan& plan, Decision::Kind what);
 
-// The only places that make text of decisions: "network TCP: no RDMA ...",
-// one object and a line's end (`decisions` has what, choice, why, evidence),
-// and lines for people.
+// These are the only places that make text of decisions.
+// "network TCP: no RDMA ...".
 std::string ToText(const Decision& decision);
+// A JSON object and a line's end; `decisions` has what, choice, why, evidence.
 std::string PlanToJson(const Plan& plan);
-// In at most so many bytes, if need be without evidence; ResourceExhausted.
+// Leaves out evidence where the text would be longer than `max_bytes`;
+// ResourceExhausted if it is still longer.
 absl::StatusOr<std::string> PlanToJson(Plan plan, size_t max_bytes);
+// Lines for people.
 std::string PlanToText(const Plan& plan);
 
 }  // namespace telegrad

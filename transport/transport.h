@@ -22,12 +22,13 @@ using EndpointId = uint32_t;
 
 constexpr size_t kMaxHeaderBytes = 128;
 constexpr size_t kMaxPayloadBytes = size_t{64} << 20;
-constexpr size_t kMaxPrefixBytes = 16;  // that a decorator adds to a header
-// By three: memory of devices, sending again, several connections.
+constexpr size_t kMaxPrefixBytes = 16;  // what one decorator adds to a header
+// A header with the prefixes of three decorators: memory of devices, sending
+// again, several connections.
 constexpr size_t kMaxCarriedBytes = 3 * kMaxPrefixBytes + kMaxHeaderBytes;
 constexpr size_t kMaxConnections = 64;  // to one peer
 
-// What a context's owner hears; every call comes from Progress, on the owner's
+// Receives a context's events; every call comes from Progress, on the owner's
 // thread. A handler may call Send, Close and Connect, not Progress.
 class TransportHandler {
  public:
@@ -44,10 +45,10 @@ class TransportHandler {
                                          size_t payload_bytes) = 0;
 
   // The payload has arrived in the first `payload.size` bytes of what OnHeader
-  // gave. Messages of one endpoint are heard in the order of sending.
+  // gave. Messages of one endpoint arrive in the order of sending.
   virtual void OnMessage(EndpointId from, ConstBytes header, Bytes payload) = 0;
 
-  // The endpoint is gone; nothing more is heard of it, and all its sends have
+  // The endpoint is gone; it has no further events, and all its sends have
   // completed. Cancelled: we closed it. Unavailable: the peer went away.
   virtual void OnClosed(EndpointId endpoint, const absl::Status& why) = 0;
 };
@@ -72,27 +73,29 @@ class TransportContext {
 
   virtual TransportInfo info() const = 0;
 
-  // Whether Send and OnHeader take memory of such devices.
+  // True if Send and OnHeader take all payloads in memory of this device.
   virtual bool Takes(DeviceKind device) const {
     return device == DeviceKind::kCpu;
   }
 
-  // Whether some payloads on such devices are taken, all others refused: Send
-  // says Unimplemented for those that it does not take as things are.
+  // True if Send takes at least some payloads on this device. It returns
+  // Unimplemented for the others.
   virtual bool TakesSome(DeviceKind device) const { return Takes(device); }
-  // Within OnHeader: whether `target`, of the payload's size, may be returned.
+  // True if OnHeader, from which it is called, may return `target`, which has
+  // the payload's size.
   virtual bool TakesNow(Bytes target) { return Takes(target.device.kind); }
 
-  // Whether messages to and from this peer stay within the memory of this
-  // machine, where a checksum finds nothing. Known once one has come from it.
+  // True if messages to and from this peer stay within the memory of this
+  // machine, where a checksum finds nothing. It is known once a message has
+  // come from the peer.
   virtual bool IsInMemory(EndpointId endpoint) const {
     (void)endpoint;
     return false;
   }
 
-  // Whether each packet to and from this peer has a check that finds what a
+  // True if each packet to and from this peer has a check that finds what a
   // checksum of its payload would: InfiniBand, RoCE and EFA have one, and TCP's
-  // sum is too weak. Known once a message has come from it.
+  // sum is too weak. It is known once a message has come from the peer.
   virtual bool ChecksPackets(EndpointId endpoint) const {
     (void)endpoint;
     return false;
@@ -101,12 +104,12 @@ class TransportContext {
   // Accepts peers from now on; returns the address that Connect takes.
   virtual absl::StatusOr<std::string> Listen() = 0;
 
-  // Begins to connect; Send may follow at once. Failure comes by OnClosed.
+  // Begins to connect; Send may follow at once. OnClosed reports a failure.
   virtual absl::StatusOr<EndpointId> Connect(absl::string_view address) = 0;
 
   // Queues one message. `header` (at most kMaxHeaderBytes) is copied; `payload`
   // (at most kMaxPayloadBytes, may be empty) is borrowed until `done` is
-  // called. Until then it may need this side's Progress to arrive.
+  // called. The payload may need this side's Progress to arrive.
   // FailedPrecondition for an endpoint that is not open: `done` is not called.
   virtual absl::Status Send(EndpointId to, ConstBytes header,
                             ConstBytes payload, SendDone done) = 0;
@@ -127,7 +130,7 @@ class TransportContext {
 constexpr Duration kCloseGrace = std::chrono::seconds(2);
 
 struct TransportOptions {
-  std::string name = "ucx";                // a line of the table in registry.cc
+  std::string name = "ucx";                // a name of DescribeTransports
   std::string bind_address = "127.0.0.1";  // the one address listened on
   // ucx: "tcp", "shm", empty: both. ofi: "tcp", "shm", "verbs", "efa", a
   // provider's name, empty: efa, verbs or tcp, the first there is. tcp: "tcp",
@@ -137,40 +140,43 @@ struct TransportOptions {
   // "staged": through pinned host memory; "direct": as the transport's library
   // does, an error where it does not; "auto": direct where it can, else staged.
   std::string memory = "host";
-  // To each peer that is not on this machine, at most kMaxConnections; above 1
-  // where one does not fill the link (transport/decorators/multirail). Alike in
-  // a job.
+  // Connections to each peer that is not on this machine, at most
+  // kMaxConnections; more than 1 where one does not fill the link
+  // (transport/decorators/multirail). All members of a job have the same.
   size_t connections = 1;
-  // Further addresses of this host, or the names of its devices that have them,
-  // over which connections to one peer are spread in turn, one at least for
-  // each and the bind address. tcp alone; ucx takes UCX_NET_DEVICES.
+  // Further addresses of this host, or the names of its devices that have them.
+  // Connections to one peer are spread over these and the bind address in turn,
+  // at least one for each. tcp only; ucx takes UCX_NET_DEVICES.
   std::vector<std::string> rails;
   // RDMA ports ("mlx5_0:1") that may be used, besides the interface that has
-  // bind_address. A user's UCX_NET_DEVICES wins. For ucx; verbs of ofi goes by
+  // bind_address. A user's UCX_NET_DEVICES wins. ucx only; verbs of ofi goes by
   // the bind address.
   std::vector<std::string> rdma_ports;
-  // Of RoCE ports the row of the GID table to use ("mlx5_0:1" -> 3), of this
-  // host alone. ucx takes it (UCX_IB_GID_INDEX, unless the user sets that)
-  // where all ports that it uses have the same.
+  // The row of the GID table that each RoCE port of this host uses ("mlx5_0:1"
+  // -> 3). ucx takes it (UCX_IB_GID_INDEX, unless the user sets that) where all
+  // ports that it uses have the same.
   std::map<std::string, int> gid_rows;
   // tcp: the kernel's congestion control by name ("cubic"), "system": what it
   // takes by itself, "auto": reno in place of bbr to peers within 5 ms.
   std::string congestion = "auto";
-  // Send may wait for Progress, which follows at once: what was sent until then
-  // goes together. tcp alone: a system call for many small messages.
+  // Send may leave its message to Progress, which the owner calls right after,
+  // so that many small messages take one system call. tcp only.
   bool sends_wait = false;
-  // Above kMaxHeaderBytes that headers may have; of decorators alone.
+  // Bytes that headers may have above kMaxHeaderBytes. Only decorators set it.
   size_t prefix_bytes = 0;
   double link_bytes_per_s = 0;  // > 0: emulate a link of that rate
-  double link_latency_s = 0;    // > 0: and of that latency
-  std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
-  // What is lost, repeated, reordered or harmed below is sent again until it is
-  // as it should be (transport/decorators/resend). Alike in a job.
+  double link_latency_s = 0;    // > 0: emulate a link of that latency
+  // Damages messages, for tests: "drop=0.01,flip=0.001,seed=7".
+  std::string fault;
+  // Messages that the transport loses, repeats, reorders or corrupts are sent
+  // again until they arrive whole and in order (transport/decorators/resend).
+  // All members of a job have the same.
   bool resend = false;
-  Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
+  // Progress polls so long before it sleeps.
+  Duration poll = std::chrono::microseconds(50);
 };
 
-// To each peer on another host.
+// Connections to each peer on another host.
 inline size_t NumConnections(const TransportOptions& options) {
   return std::max(options.connections, 1 + options.rails.size());
 }
@@ -180,7 +186,7 @@ inline size_t NumConnections(const TransportOptions& options) {
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
     const TransportOptions& options, TransportHandler* handler);
 
-// What makes one of them, or decorates it.
+// Makes a context, or decorates one.
 using TransportFactory =
     std::function<absl::StatusOr<std::unique_ptr<TransportContext>>(
         const TransportOptions&, TransportHandler*)>;
