@@ -95,18 +95,19 @@ TYPE = re.compile(r"(?:struct|class|enum class) ([A-Z]\w*)(?: final)?(?: : [^;]*
 THROW = re.compile(r"\bthrow\b")
 
 
+COMMENT_OR_LITERAL = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"([^()\\ ]{0,16})\(.*?\)\1"'
+    r'|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
+
+
 def without_comments_and_strings(text, keeps_strings=False):
     """The text with comments and the insides of literals blanked out."""
-    pattern = re.compile(
-        r'//[^\n]*|/\*.*?\*/|R"([^()\\ ]{0,16})\(.*?\)\1"'
-        r'|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
-
     def blank(match):
         if keeps_strings and match.group()[0] != "/":
             return match.group()
         return re.sub(r"[^\n]", " ", match.group())
 
-    return pattern.sub(blank, text)
+    return COMMENT_OR_LITERAL.sub(blank, text)
 
 
 def layer_of(path):
