@@ -17,7 +17,7 @@ namespace telegrad {
 struct OldCodecs {
   int num_servers = 1;
   struct Text {
-    int rank = 0;  // of the worker whose text it is
+    int rank = 0;  // the worker whose text it is
     std::string text = {};
   };
   // The first goes on: with what is agreed, vetoes and bases. Residuals and
@@ -37,9 +37,9 @@ class CodecStates {
   // Waits for the device of a tensor that lies on one. Unimplemented for stores
   // without rounds.
   virtual absl::StatusOr<std::string> SaveCodec(Key key) = 0;
-  // Of the same worker, in a store with as many workers and servers, the same
-  // tensors and settings; no worker starts a round before all have loaded.
-  // DataLoss for damage; then the store is of no use.
+  // Takes what SaveCodec gave the same worker, in a store with as many workers
+  // and servers, the same tensors and settings; no worker starts a round before
+  // all have loaded. DataLoss for damage; then the store is of no use.
   virtual absl::Status LoadCodec(Key key, absl::string_view text) = 0;
 
   // A text for LoadCodec of this worker, in this store, of one with other
@@ -58,11 +58,12 @@ class StateAccess {
   virtual ~StateAccess() = default;
   // Worker 0 gets the text, the others an empty one.
   virtual absl::StatusOr<std::string> Save() = 0;
-  // Of worker 0's text; the others' is not looked at. It names the same tensors
-  // and kind of optimizer, for however many servers. Nothing changes when it is
-  // not whole.
+  // Takes worker 0's text and ignores those of the others. The text names the
+  // same tensors and kind of optimizer, for however many servers. Nothing
+  // changes when it is not whole.
   virtual absl::Status Load(absl::string_view text) = 0;
-  // Of this process; null where it encodes nothing, as another one pushes.
+  // What this process's codecs keep; null where it encodes nothing, as another
+  // process pushes.
   virtual CodecStates* codec_states() = 0;
 };
 

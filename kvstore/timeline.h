@@ -13,8 +13,8 @@
 
 namespace telegrad {
 
-// Of which steps of a training workers and servers make notes: three, which
-// come after the first ones, for these are not like the others.
+// Workers and servers make notes of three steps of a training. These are not
+// the first ones, which take longer than the others.
 constexpr int64_t kFirstNotedStep = 5;
 constexpr int64_t kNumNotedSteps = 3;
 
@@ -22,7 +22,7 @@ constexpr int64_t kNumNotedSteps = 3;
 // switched on. Thread-safe.
 class Timeline {
  public:
-  // Of a whole tensor, and of no tensor.
+  // Marks of a span for a whole tensor, and for no tensor.
   static constexpr uint32_t kWhole = UINT32_MAX;
   static constexpr Key kNoKey = UINT32_MAX;
 

@@ -31,7 +31,7 @@ class BufferPool {
   }
 
  private:
-  static constexpr size_t kMaxFree = 64;  // of each size
+  static constexpr size_t kMaxFree = 64;  // free buffers kept per size
   static constexpr size_t kMinClass = 6;
   static size_t ClassOf(size_t size) {
     return std::max<size_t>(

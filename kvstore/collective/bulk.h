@@ -63,7 +63,7 @@ class Bulk : public DataSink {
     size_t num_in_flight = 0;
     size_t num_announced = 0;
     size_t num_arrived = 0;
-    std::deque<Buffer> arriving = {};  // of kReduce and kKeep, in order
+    std::deque<Buffer> arriving = {};  // data of kReduce and kKeep, in order
     std::vector<Buffer> kept = {};     // by receive; empty unless kKeep
   };
 

@@ -49,11 +49,12 @@ struct GroupOptions {
   int rank = 0;
   int world_size = 1;
   Duration timeout = std::chrono::seconds(60);  // without any progress
-  size_t chunk_bytes = size_t{256} << 10;       // of the pipeline; equal on all
+  // The pipeline's chunks; equal on all.
+  size_t chunk_bytes = size_t{256} << 10;
   // The alpha-beta model that chooses algorithms; equal on all ranks.
   double latency_s = 20e-6;
   double bytes_per_s = 2e9;
-  // Of nccl alone: this rank's CUDA device, and the library for dlopen.
+  // For nccl only: this rank's CUDA device, and the library for dlopen.
   int device = 0;
   std::string nccl_library = "libnccl.so.2";
 };

@@ -36,7 +36,7 @@ class Keeper {
   Mutex mutex_;
   CondVar changed_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kKeeping;
-  // Of the owner, in which it drove.
+  // Turns in which the owner drove.
   uint64_t num_turns_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_driving_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the others

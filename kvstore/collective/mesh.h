@@ -152,7 +152,7 @@ class Mesh : public TransportHandler {
   RankTable ranks_;
   Agreement agreement_;
   std::vector<Inbox> inboxes_;  // by rank
-  uint64_t digest_ = 0;         // of all addresses and settings
+  uint64_t digest_ = 0;         // digest of all addresses and settings
   DataSink* sink_ = nullptr;
   uint64_t num_events_ = 0;
   int64_t num_pending_ = 0;  // sends

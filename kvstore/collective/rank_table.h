@@ -26,7 +26,7 @@ class RankTable {
   // -1: it belongs to none.
   int Find(EndpointId endpoint) const;
   EndpointId endpoint(int rank) const { return peers_[rank].endpoint; }
-  std::vector<EndpointId> open() const;  // that were not removed
+  std::vector<EndpointId> open() const;  // endpoints that were not removed
 
   // It has closed. The rank that it belonged to, or -1.
   int Remove(EndpointId endpoint, const absl::Status& why);

@@ -20,7 +20,7 @@ namespace telegrad {
 class LocalLoan {
  public:
   using Codecs = std::span<const std::unique_ptr<TensorCodec>>;  // by device
-  using Uses = std::vector<BorrowedMemory::Use>;                 // as well
+  using Uses = std::vector<BorrowedMemory::Use>;                 // by device
 
   // Views are ready when what their streams have been given has passed. The
   // codecs live longer.

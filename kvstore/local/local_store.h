@@ -70,7 +70,8 @@ class LocalStore : public KVStore, private CodecControl {
     Key key = 0;
     Halves halves;
     int priority = 0;
-    std::shared_ptr<std::vector<Buffer>> memory;  // that the store has made
+    // Memory that the store has made.
+    std::shared_ptr<std::vector<Buffer>> memory;
     std::unique_ptr<LocalLoan> loan;
     std::vector<ChunkWish> wishes;  // by device
     std::atomic<size_t> chunks_left{0};
@@ -83,11 +84,11 @@ class LocalStore : public KVStore, private CodecControl {
     std::vector<std::unique_ptr<TensorCodec>> codecs;  // by device
     std::vector<ChunkSum> sums;                        // by chunk
     std::vector<ChunkResult> results;                  // the last, by chunk
-    std::unique_ptr<UpdatedWeights> weights;           // of an updater
+    std::unique_ptr<UpdatedWeights> weights;  // null without an updater
     bool is_on_device = false;   // any of its views; others are in host memory
     bool has_value = false;      // guarded by mutex_
-    uint64_t rounds = 0;         // as well
-    std::shared_ptr<Op> active;  // as well
+    uint64_t rounds = 0;         // guarded by mutex_
+    std::shared_ptr<Op> active;  // guarded by mutex_
   };
 
   absl::Status CheckInit(std::span<const TensorSpec> tensors,
@@ -113,7 +114,7 @@ class LocalStore : public KVStore, private CodecControl {
 
   const StoreOptions options_;
   const StoreTraits traits_;
-  const size_t header_bytes_;  // of a frame, as they are counted
+  const size_t header_bytes_;  // a frame's header, which counted bytes include
   LocalStates states_{*this};
   const std::unique_ptr<WorkerGroup> own_group_;
   WorkerGroup* const group_;
@@ -138,7 +139,7 @@ class LocalStore : public KVStore, private CodecControl {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   // They end before what their jobs use.
   std::vector<std::unique_ptr<ThreadPool>> places_;
-  std::unique_ptr<ThreadPool> device_pool_;  // of one thread; Init makes it
+  std::unique_ptr<ThreadPool> device_pool_;  // has one thread; Init makes it
 };
 
 }  // namespace telegrad

@@ -26,9 +26,9 @@ namespace telegrad {
 // Public methods are thread-safe after Init.
 class GroupStore : public KVStore, private CodecControl {
  public:
-  // Of "nccl" the GPUs of the first tensors, where they name none 0 to
-  // num_devices - 1; of "host" so many of the CPU, for tests. Without `group`
-  // it is alone.
+  // Backend "nccl" uses the GPUs of the first tensors, or GPUs 0 to num_devices
+  // - 1 where these name none; "host" uses so many devices of the CPU, for
+  // tests. Without `group` the store is alone.
   GroupStore(const StoreOptions& options, const StoreTraits& traits,
              WorkerGroup* group, const std::string& backend);
   ~GroupStore() override;
@@ -67,8 +67,8 @@ class GroupStore : public KVStore, private CodecControl {
     Key key = 0;
     int priority = 0;
     std::vector<TensorView> grads = {};  // by device; none: nothing is pushed
-    std::vector<TensorView> outs = {};   // as well
-    // Of those below the store's mutex guards each.
+    std::vector<TensorView> outs = {};   // by device
+    // The store's mutex guards the members below.
     bool has_begun = false;
     bool is_cancelled = false;
     size_t devices_left = 0;
@@ -80,7 +80,7 @@ class GroupStore : public KVStore, private CodecControl {
     std::vector<Buffer> values = {};  // float32 by device; its thread's
     uint64_t num_rounds = 0;  // changes while no device runs an operation
     bool has_value = false;   // guarded by mutex_
-    std::shared_ptr<Op> active = nullptr;  // as well
+    std::shared_ptr<Op> active = nullptr;  // guarded by mutex_
   };
   // What a device's thread has.
   struct Rank {
@@ -90,7 +90,7 @@ class GroupStore : public KVStore, private CodecControl {
     Stream stream = {};
     Event copied = {};
     Buffer stats = {};  // memory for kernels
-    Buffer seen = {};   // of it, on the host
+    Buffer seen = {};   // `stats` on the host
     std::unique_ptr<Group> members = nullptr;
     std::deque<std::shared_ptr<Op>> ops = {};  // guarded by the mutex
     std::thread thread = {};
@@ -119,7 +119,7 @@ class GroupStore : public KVStore, private CodecControl {
   const std::unique_ptr<WorkerGroup> own_group_;
   WorkerGroup* const group_;
   OptimizerConfig optimizer_;                            // before Init
-  NonFinitePolicy nonfinite_ = NonFinitePolicy::kError;  // as well
+  NonFinitePolicy nonfinite_ = NonFinitePolicy::kError;  // before Init
   std::vector<Device> places_;                           // by rank
   std::set<std::string> names_;                          // Init
   std::vector<std::unique_ptr<Rank>> ranks_;             // by device

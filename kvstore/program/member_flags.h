@@ -21,7 +21,7 @@ namespace telegrad {
 struct MemberFlags {
   int workers = 2;
   int servers = 1;
-  int threads = 1;  // of codecs, per process
+  int threads = 1;  // threads for codecs, per process
   std::string transport = "auto";
   std::string tls;
   std::string tcp_congestion = "auto";
@@ -41,7 +41,7 @@ struct MemberFlags {
   bool workers_serve = false;  // beside servers of their own
   bool has_servers = false;    // --servers was given
   LinkSpec link_spec;
-  std::shared_ptr<const GivenPlan> given_plan;  // of `plan`
+  std::shared_ptr<const GivenPlan> given_plan;  // the content of `plan`
 };
 
 void AddMemberFlags(CLI::App& app, MemberFlags& flags);

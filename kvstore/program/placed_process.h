@@ -37,7 +37,7 @@ class PlacedProcess {
   const Placement& placement_;
   const Parts parts_;
   const std::shared_ptr<Cancellation> cancellation_;
-  HostPort scheduler_ = {};  // of the next job
+  HostPort scheduler_ = {};  // the next job's
   int next_run_ = 0;
 };
 

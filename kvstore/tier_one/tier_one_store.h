@@ -52,13 +52,13 @@ class TierOneStore : public KVStore {
   struct Op {
     Kind kind = Kind::kPush;
     Key key = 0;
-    int root = 0;  // of a broadcast
+    int root = 0;  // worker that a broadcast is from
     int priority = 0;
     std::vector<std::unique_ptr<BorrowedMemory>> memory = {};  // by device
     bool has_in = false;
     bool has_out = false;
-    // Of a push or pull of rows: the devices' behind each other, which the
-    // other store adds or repeats.
+    // Rows that are pushed or pulled: all devices' one after the other, which
+    // the other store adds or repeats.
     std::optional<std::vector<int64_t>> rows = {};
     Buffer row_values = {};
     Ticket second = {};  // guarded by mutex_

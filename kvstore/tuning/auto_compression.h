@@ -32,17 +32,17 @@ std::vector<std::string> CodecsToMeasure(const CodecControl& codecs,
 struct StepTimes {
   double step = 0;
   double exchange = 0;  // from the first push to the last answer
-  double wait = 0;      // in which nothing else was done
+  double wait = 0;      // seconds in which nothing else was done
 };
 
-// Of each time; 0 of no samples.
+// The median of each time; 0 without samples.
 StepTimes MedianTimes(std::span<const StepTimes> samples);
 
 struct AutoOptions {
   // Codecs and cores are measured with these; `speeds.compression.type`, then
   // its alternatives, are the codecs that may be used.
   RunCalibrationOptions speeds = {};
-  int threads = 1;    // of this worker, for codecs
+  int threads = 1;    // this worker's threads for codecs
   int processes = 1;  // members of the job that share this machine's cores
   size_t chunk_elems = size_t{512} * 1024;
 };
@@ -50,7 +50,7 @@ struct AutoOptions {
 // What it keeps, for another run.
 struct AutoChoice {
   std::string codec = "none";
-  std::vector<std::string> tensors = {};  // that have it
+  std::vector<std::string> tensors = {};  // tensors that have it
 };
 // As JSON, and back; InvalidArgument where it is none. "" stands for nullopt.
 std::string ToJson(const std::optional<AutoChoice>& choice);
@@ -102,7 +102,7 @@ class AutoCompression {
     int codec = kDenseCodec;
     std::vector<bool> is_compressed = {};  // by tensor
     double predicted_s = 0;                // a step
-    double own_s = 0;       // the same, by a link that costs nothing
+    double own_s = 0;       // a step by a link that costs nothing
     double measured_s = 0;  // 0: not tried
   };
 
@@ -134,11 +134,11 @@ class AutoCompression {
   size_t num_wanted_ = 0;
   std::vector<StepTimes> samples_ = {};
   StepTimes dense_ = {};
-  double wait_spread_ = 0;                   // relative, of the dense steps
-  LinkFigures link_ = {};                    // that explains them
-  std::vector<Way> ways_ = {};               // the first is dense
-  size_t way_ = 0;                           // in use
-  std::optional<StepTimes> reference_ = {};  // of the way in use
+  double wait_spread_ = 0;      // relative, of the dense steps
+  LinkFigures link_ = {};       // the link that explains the dense steps
+  std::vector<Way> ways_ = {};  // the first is dense
+  size_t way_ = 0;              // in use
+  std::optional<StepTimes> reference_ = {};  // times of the way in use
   int64_t step_ = 0;
 };
 

@@ -24,9 +24,10 @@ struct CalibrationOptions {
   // in the cache when its sum is encoded.
   size_t chunk_elems = size_t{512} << 10;
   int repeats = 5;
-  // Of each codec's repeats, and again of each other figure's.
+  // Time for the repeats of each codec, and again for those of each other
+  // figure.
   Duration budget = std::chrono::milliseconds(100);
-  int num_workers = 2;                // whose replies are measured
+  int num_workers = 2;                // workers in a measured reply
   CalibrationCache* cache = nullptr;  // asked first, and told; null: none
 };
 

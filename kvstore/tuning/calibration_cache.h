@@ -48,8 +48,8 @@ class CalibrationCache {
   std::vector<std::string> notes_ = {};
 };
 
-// Of the first processor: "Intel(R) Xeon(R) ..."; empty where the kernel does
-// not tell (Arm).
+// The name of the first processor: "Intel(R) Xeon(R) ..."; empty where the
+// kernel does not tell it (Arm).
 std::string CpuModel(const SysRoot& root);
 
 // One line: what speeds measured on `machine` with this library depend on.

@@ -14,7 +14,8 @@ namespace telegrad {
 
 // Elements of an encode of which only the call takes time.
 inline constexpr size_t kTinyElems = 256;
-// That `auto` gives standard normal gradients; 0 where a codec has none.
+// The threshold that `auto` gives standard normal gradients; 0 where a codec
+// has none.
 float BenchThreshold(const CodecTraits& traits);
 
 // One codec on the gradients of a step, chunk by chunk as a store has them, and
@@ -43,7 +44,7 @@ class CodecBench {
   absl::Status Reencode();
   absl::Status ReencodeTwice();  // twice as many workers' codes
 
-  // Of a chunk.
+  // The codec, prepared for a chunk.
   const PreparedCodec& codec() const { return *codec_; }
   // Bits per element of what is sent.
   double payload_bits() const;
@@ -80,13 +81,13 @@ class CodecBench {
 
   const Shape shape_;
   const std::unique_ptr<PreparedCodec> codec_;
-  const Buffer grad_;  // of all steps
+  const Buffer grad_;  // gradients of all steps
   Buffer residual_;
   Buffer out_;
   Buffer reply_;  // a server's, of which it soon has another
   std::vector<Chunk> chunks_;
-  size_t turn_ = 0;         // of payloads
-  double mean_square_ = 0;  // of the last sample
+  size_t turn_ = 0;         // counts turns of payloads
+  double mean_square_ = 0;  // the last sample's
   EncodeParams params_;
 };
 

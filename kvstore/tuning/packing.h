@@ -20,9 +20,9 @@ struct PackingDecision {
   std::string reason = {};  // "exchange of 81 ms predicted, 98 ms with ..."
 };
 
-// Of an exchange of these tensors by either packing of a codec, on cores and
-// links of this speed; radix where that saves at least a twentieth of the time.
-// FailedPrecondition where a speed is missing (CostOf).
+// Predicts an exchange of these tensors with either packing of a codec, on
+// cores and links of this speed; chooses radix where that saves at least a
+// twentieth of the time. FailedPrecondition where a speed is missing (CostOf).
 absl::StatusOr<PackingDecision> DecidePacking(
     std::span<const int64_t> tensor_elems, const ClusterCost& cluster,
     size_t chunk_elems, const CodecFigures& plain, const CodecFigures& radix);
@@ -30,9 +30,9 @@ absl::StatusOr<PackingDecision> DecidePacking(
 struct PackingOptions {
   CompressionConfig compression = {};  // the store's
   LinkFigures link = {};               // MeasureLink's
-  int cores = 1;                       // of a worker, for codecs
+  int cores = 1;                       // a worker's cores for codecs
   size_t chunk_elems = size_t{512} * 1024;
-  CalibrationCache* cache = nullptr;  // of codecs' speeds; null: none
+  CalibrationCache* cache = nullptr;  // has codecs' speeds; null: no cache
   MeasureCodecFn* measure_codec = MeasureCodec;
 };
 

@@ -21,9 +21,9 @@ struct RunCalibrationOptions {
   // Its reply mode counts; reply dense where servers run the optimizer.
   CompressionConfig compression = {};
   std::vector<std::string> codecs = {};  // with their settings, none left out
-  size_t num_elems = 0;                  // that a step exchanges
+  size_t num_elems = 0;                  // elements that a step exchanges
   Device device = {};                    // where this worker's gradients lie
-  int cpus = 1;                          // of this worker's machine
+  int cpus = 1;                          // processors of this worker's machine
   CalibrationCache* cache = nullptr;     // null: measured, and not kept
   Duration budget = std::chrono::milliseconds(100);  // CalibrationOptions'
   MeasureCodecFn* measure_codec = MeasureCodec;
@@ -55,7 +55,7 @@ absl::StatusOr<RunCalibration> CalibrateRun(
 std::vector<std::string> CodecsOf(std::span<const TensorReport> reports,
                                   bool is_choice,
                                   const Calibration* known = nullptr);
-// The same before a store has the tensors. Errors as MakeKVStore's Init.
+// The codecs of tensors that no store has yet. Errors as MakeKVStore's Init.
 absl::StatusOr<std::vector<std::string>> CodecsOf(
     std::span<const TensorSpec> tensors, const CompressionConfig& compression,
     bool is_choice);

@@ -19,11 +19,11 @@ struct Timing {
   double spread = 0;
 };
 
-Timing TimingOf(const std::vector<double>& seconds);  // of none: 0
+Timing TimingOf(const std::vector<double>& seconds);  // 0 without seconds
 
-// Of several, in turns, so that what else the machine does falls on all alike:
-// `repeats` runs of each, or as many as fit the budget, but then at least
-// three. What fails ends all.
+// Times several works in turns, so that what else the machine does falls on all
+// alike: `repeats` runs of each, or as many as fit the budget, but then at
+// least three. The first error ends all.
 absl::StatusOr<std::vector<Timing>> TimeInTurns(const std::vector<Work>& works,
                                                 int repeats, Duration budget);
 absl::StatusOr<Timing> Time(const Work& work, int repeats, Duration budget);

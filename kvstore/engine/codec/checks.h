@@ -13,7 +13,7 @@
 // What every store refuses, in the same words.
 namespace telegrad {
 
-constexpr size_t kMaxTensors = size_t{1} << 20;  // of a store
+constexpr size_t kMaxTensors = size_t{1} << 20;  // tensors of a store
 constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxTensorElems = size_t{1} << 40;
 constexpr size_t kMaxChunkElems = size_t{16} << 20;  // kMaxPayloadBytes

@@ -38,7 +38,8 @@ struct ChunkMemory {
   Bytes host_dense = {};
   Bytes answer = {};
   Bytes host_answer = {};
-  const void* block = nullptr;  // that all of this is of, with other chunks'
+  // Memory that holds all of this, and other chunks' parts.
+  const void* block = nullptr;
 };
 
 // One contributor's side of one chunk: makes it small, with all that is kept
@@ -85,7 +86,7 @@ class ChunkCodec {
   // Decode. `is_value`: the initial value, not a round's result.
   absl::Status CheckReply(const ReplyRecord& reply, size_t num_bytes,
                           bool is_value) const;
-  // The same of a record that goes without a result.
+  // Checks a record that goes without a result, as CheckReply.
   absl::Status CheckBareReply(const ReplyRecord& reply) const;
   // Whether a payload that passed CheckReply is one; Decode asks for itself.
   absl::Status CheckPayload(const ReplyRecord& reply, ConstBytes payload) const;
@@ -128,19 +129,19 @@ class ChunkCodec {
   bool tries_halves_ = false;  // the codec may take them
   Codings codings_;
   ChunkMemory memory_;
-  bool has_residual_ = false;  // of `memory_`: what was not sent, if anything
-  CodecState state_;           // of the codec that encoded last
+  bool has_residual_ = false;  // `memory_.residual` holds what was not sent
+  CodecState state_;           // state of the codec that encoded last
   CodecMode encoded_in_ = CodecMode::kPaused;
-  Guard guard_;                            // of that codec
-  bool has_sample_ = false;                // of what it encodes now
+  Guard guard_;              // watches the codec that encoded last
+  bool has_sample_ = false;  // what is encoded now is sampled
   std::bitset<kMaxCodecMode + 1> vetoed_;  // modes that were given up
   Buffer frame_;                           // what codecs write, on the host
   std::shared_ptr<Buffer> dense_;          // a changed copy of the gradient
 };
 
-// Of a codec between rounds: all that the next rounds depend on, and goes on
-// with it. Waits for the device on which the codec's memory is. DataLoss where
-// it is of another chunk or codec.
+// Saves and loads what the next rounds of a chunk's codec depend on, between
+// rounds. Waits for the device on which the codec's memory is. DataLoss for a
+// text of another chunk or codec.
 struct SavedChunk {
   static absl::Status Save(const ChunkCodec& codec, StateWriter& writer);
   static absl::Status Load(ChunkCodec& codec, StateReader& reader);

@@ -26,8 +26,9 @@ class ChunkOnDevice {
   // payload needs no check, else on the host; empty for a dense one. Any
   // thread.
   Bytes TargetOf(const ReplyRecord& reply) const;
-  // Of a payload there, or in host memory and ChunkCodec::CheckPayload was
-  // asked about it: its copy; then, after DeviceLane::EndUp, kernels.
+  // Begins to decode a payload that lies there, or one in host memory that
+  // ChunkCodec::CheckPayload has let pass: this one is copied first. After
+  // DeviceLane::EndUp EndDecode queues kernels.
   absl::Status BeginDecode(const ReplyRecord& reply, ConstBytes payload,
                            Bytes out);
   absl::Status EndDecode(const ReplyRecord& reply, size_t payload_bytes,

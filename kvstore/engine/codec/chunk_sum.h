@@ -23,7 +23,8 @@ struct ChunkResult {
   ReplyRecord record = {};
 };
 
-// Of an optimizer in the store; one thread at a time.
+// A chunk's weights and state under an optimizer in the store. One thread at a
+// time.
 struct ChunkWeights {
   std::shared_ptr<Buffer> value = nullptr;  // null: none yet
   RateMultipliers rates = {};
@@ -42,7 +43,7 @@ class ChunkSum {
                                        const Chunk& chunk,
                                        const EngineConfig& config);
 
-  // Of the open round.
+  // These are about the open round.
   uint64_t step() const { return step_; }
   ChunkSettings settings() const { return codings_.At(step_); }
   const PreparedCodec& codec() const { return *coding().codec; }
@@ -114,8 +115,9 @@ class ChunkSum {
   std::vector<bool> has_proposed_;
   size_t num_proposed_ = 0;
   ReencodeState reencode_;
-  CodecMode reencoded_in_ = CodecMode::kCodec;  // whose codec keeps that
-  std::shared_ptr<ChunkWeights> weights_;       // update_on server
+  // Mode of the codec that made reencode_.
+  CodecMode reencoded_in_ = CodecMode::kCodec;
+  std::shared_ptr<ChunkWeights> weights_;  // update_on server
 };
 
 }  // namespace telegrad

@@ -28,7 +28,7 @@ absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
 // Which codec a tensor gets, which may replace it, and why.
 struct CodecChoice {
   std::vector<const JobCodec*> specs = {};  // its own first
-  // By which values of some of its rows travel; null: as floats.
+  // The codec for values of single rows; null: they travel as floats.
   const JobCodec* rows = nullptr;
   bool has_rule = false;
   std::string reason = {};
@@ -63,7 +63,8 @@ class CodecPolicy {
   std::vector<Rule> rules_;
   std::vector<JobCodec> types_;  // the type, then alternatives
   JobCodec dense_;
-  std::map<std::string, JobCodec> own_;  // of tensors, by text
+  // Codecs that tensors name themselves, by text.
+  std::map<std::string, JobCodec> own_;
   PackingMode packing_ = PackingMode::kPlain;
   std::string type_text_;
   int64_t min_bytes_ = 0;

@@ -96,7 +96,7 @@ class Codings {
   Coding dense_;
   bool uses_scale_ = false;
   uint64_t num_warmup_ = 0;
-  std::array<ChunkSettings, 2> in_force_{};  // of step & 1
+  std::array<ChunkSettings, 2> in_force_{};  // settings of a step, by step & 1
 };
 
 }  // namespace telegrad

@@ -20,8 +20,8 @@ struct EngineConfig {
   CompressionConfig compression = {};
   OptimizerConfig optimizer = {};
   int num_contributors = 1;  // payloads of a round
-  // Of the device on which gradients, outputs and residuals lie; null: the
-  // host. Sums are the host's.
+  // The device on which gradients, outputs and residuals lie; null: the host.
+  // Sums are on the host.
   DeviceLane* lane = nullptr;
   CardAccess cards = {};  // with it
   // Scratch memory for a chunk, alike for all so that threads share it.

@@ -43,7 +43,7 @@ class Guard {
   // Whether this step's sample cannot be told from the residual alone.
   bool needs_decoded() const { return samples_now_ && !conserves_; }
   bool has_residual() const { return has_residual_; }
-  // Of a gradient or the like, every so many elements are in the sample.
+  // Samples have each `stride`-th element of a gradient or the like.
   size_t stride() const { return stride_; }
   size_t num_samples() const { return (num_elems_ + stride_ - 1) / stride_; }
 
@@ -59,7 +59,7 @@ class Guard {
 
   bool gave_up() const { return state_.num_bad >= kGuardPatience; }
 
-  // Of gradients in samples in a row, without those that were 0.
+  // Squares of gradients in samples in a row, without gradients that were 0.
   struct Squares {
     uint64_t count = 0;
     double sum = 0;
@@ -71,7 +71,7 @@ class Guard {
     Squares earlier;  // just before these
   };
   const State& state() const { return state_; }
-  // Of bytes that anybody may have written: false where it cannot be.
+  // Takes a state that may be any bytes: false where it cannot be.
   bool Restore(const State& state);
 
   // Sums over samples, for tensors of many chunks.
@@ -84,7 +84,8 @@ class Guard {
     double mean_grad_square = 0;  // with those of the samples before
     double residual_square = 0;
     double sent_square = 0;
-    double error_square = 0;  // of what was sent less the gradient
+    // Norm of what was sent less the gradient, squared.
+    double error_square = 0;
     double dot = 0;
     void Add(const Sums& other);
   };
@@ -101,7 +102,7 @@ class Guard {
   double max_ratio_ = kMaxResidualRatio;
   bool samples_now_ = false;
   std::vector<float> before_;  // gradient plus residual
-  Sums sums_;                  // of the last sample
+  Sums sums_;                  // the last sample's
   State state_;
 };
 

@@ -13,7 +13,7 @@
 
 namespace telegrad {
 
-// Of each frame, before its payload: ps/wire.h.
+// Bytes before the payload of each frame: ps/wire.h.
 constexpr size_t kFrameHeaderBytes = 64;
 
 // A run of a tensor's elements that travels as one frame. Borders lie on
@@ -35,7 +35,7 @@ struct CodecSetting {
 
 struct TensorLayout {
   std::vector<CodecSetting> codecs = {};  // its own, then alternatives
-  std::optional<CodecSetting> rows = {};  // of some rows; none: as floats
+  std::optional<CodecSetting> rows = {};  // codec of single rows; none: floats
   std::string setting = {};               // its own codec's text
   bool has_rule = false;
   std::string reason = {};         // why this codec

@@ -28,12 +28,12 @@ class TensorCodec {
   static absl::Status Place(std::span<TensorCodec* const> tensors);
 
   const TensorSpec& spec() const { return spec_; }
-  // By which values of some rows travel; none: as floats.
+  // The codec for values of single rows; none: they travel as floats.
   const std::optional<CodecSetting>& row_codec() const { return row_codec_; }
   std::vector<ChunkCodec>& chunks() { return chunks_; }
   const std::vector<ChunkCodec>& chunks() const { return chunks_; }
   ChunkOnDevice& on_device(size_t chunk) { return on_device_[chunk]; }
-  BufferPool& buffers() const { return *config_->buffers; }  // of the host
+  BufferPool& buffers() const { return *config_->buffers; }  // on the host
   DeviceLane* lane() const { return config_->lane; }  // null: on the host
   bool uses_scale() const { return chunks_[0].codings().uses_scale(); }
   size_t num_codecs() const { return num_codecs_; }
@@ -78,7 +78,7 @@ class TensorCodec {
   // both behind them.
   void LayOut(const std::shared_ptr<Mirror>& mirror, size_t& codes_at,
               size_t& dense_at);
-  // The same of answers.
+  // Lays out this tensor's answers from `at` on, and moves it behind them.
   void LayOutAnswers(const std::shared_ptr<Mirror>& mirror, size_t& at);
   const Coding& ScaledCoding(CodecMode wish) const;
   // The residual that a wish with this codec counts.
@@ -102,7 +102,7 @@ class TensorCodec {
   std::vector<ChunkMemory> memory_;
   std::vector<ChunkCodec> chunks_;
   size_t num_codecs_ = 0;
-  std::vector<ChunkOnDevice> on_device_;            // of a device alone
+  std::vector<ChunkOnDevice> on_device_;            // empty on the host
   std::atomic<CodecMode> wish_{CodecMode::kCodec};  // the caller's
   CodecMode begun_wish_ = CodecMode::kCodec;        // BeginWish's
   std::atomic<int64_t> num_nonfinite_{0};

@@ -24,8 +24,8 @@ class BorrowedMemory {
     bool is_borrowed = false;
   };
 
-  // Of the host where `lane` is null, which outlives this. `in` is ready behind
-  // `ready`.
+  // Lends memory of the device of `lane`, which outlives this, or of the host
+  // where it is null. `in` is ready behind `ready`.
   BorrowedMemory(ConstBytes in, Bytes out, DeviceLane* lane = nullptr,
                  Event ready = {})
       : lane_(lane), ready_(ready), in_(in), out_(out) {}

@@ -27,13 +27,13 @@ class LaneCopies {
   // `range`: a tool's name of what Queue does.
   explicit LaneCopies(const char* range) : range_(range) {}
 
-  // Those of one `block` that lie there and here as neighbours do, with at most
-  // the first one's `gap` between them, are one copy, and what is between them
-  // is copied along.
+  // Adds a copy. Copies of one `block` that are neighbours on both sides, with
+  // the same space of at most the first one's `gap` between them, become one;
+  // the space is copied along.
   void Add(Bytes to, ConstBytes from, const void* block, size_t gap);
   void Queue(kernels::DeviceQueue& queue, Stream stream);
 
-  // Of what was queued.
+  // Bytes and number of all copies that were queued.
   int64_t bytes() const { return bytes_; }
   int64_t count() const { return count_; }
 
@@ -63,10 +63,10 @@ class DeviceLane {
   static absl::StatusOr<std::unique_ptr<DeviceLane>> Make(Device device);
 
   Device device() const { return queue_->device(); }
-  // That codecs are prepared for.
+  // The device for which codecs are prepared.
   Device codec_device() const;
   const kernels::KernelTable& kernels() const { return *kernels_; }
-  Stream stream() const { return compute_; }  // of kernels
+  Stream stream() const { return compute_; }  // stream of kernels
   // Buffers of the host, which copies take, and of the device, for kernels.
   // Other threads, too.
   BufferPool& host_buffers() { return host_buffers_; }
@@ -134,15 +134,15 @@ class DeviceLane {
   const Stream compute_;
   const Stream up_;
   const Stream down_;
-  const Stream aside_;  // of CopyNow and the like
-  const Stream ready_;  // of Notify
+  const Stream aside_;  // stream of CopyNow and the like
+  const Stream ready_;  // stream of Notify
   const Event up_event_;
   const Event compute_event_;
   BufferPool host_buffers_;
   BufferPool device_buffers_;
   DeviceBatch batch_;
   absl::Status launched_;
-  std::atomic<bool> warned_{false};  // that there is no pinned memory
+  std::atomic<bool> warned_{false};  // said that pinned memory is missing
   bool has_up_ = false;
   bool has_arrived_ = false;
   LaneCopies ups_{"copies up"};

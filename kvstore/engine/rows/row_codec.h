@@ -25,7 +25,7 @@ absl::StatusOr<Buffer> EncodeRows(const CodecSetting& codec, const Chunk& chunk,
 // InvalidArgument unless EncodeRows can have written them.
 absl::StatusOr<Buffer> DecodeRows(const CodecSetting& codec, const Chunk& chunk,
                                   size_t row_elems, ConstBytes encoded);
-// Of all of a chunk's rows.
+// The most bytes that EncodeRows writes, for all of a chunk's rows.
 absl::StatusOr<size_t> MaxEncodedRowBytes(const CodecSetting& codec,
                                           const Chunk& chunk, size_t row_elems);
 PayloadFormat FormatOfRows(const CodecSetting& codec);

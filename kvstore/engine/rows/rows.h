@@ -34,16 +34,16 @@ Buffer AddRows(const TensorSpec& tensor, const TensorView& view,
 void GiveRows(const TensorSpec& tensor, std::span<const uint64_t> sorted,
               const float* values, const TensorView& view);
 
-// The same where values are those of all rows of the tensor.
+// These two are for `values` of all rows of the tensor.
 void AddRows(const TensorSpec& tensor, const TensorView& view, float* values);
 void GiveRows(const TensorSpec& tensor, const float* values,
               const TensorView& view);
 
 // The rows that have elements of a chunk, of those sorted.
 struct RowRange {
-  size_t begin = 0;  // of the sorted ids
+  size_t begin = 0;  // range of the sorted ids
   size_t end = 0;
-  size_t num_elems = 0;  // of theirs in the chunk
+  size_t num_elems = 0;  // elements that these rows have in the chunk
 };
 RowRange RowsIn(const Chunk& chunk, size_t row_elems,
                 std::span<const uint64_t> sorted);
@@ -51,9 +51,9 @@ RowRange RowsIn(const Chunk& chunk, size_t row_elems,
 // `values`: of all sorted rows, null for a pull.
 Buffer PackRows(const Chunk& chunk, size_t row_elems,
                 std::span<const uint64_t> sorted, const float* values);
-// Of that many ids and their count.
+// Bytes of that many ids and their count.
 constexpr size_t RowIdBytes(size_t num_rows) { return 8 + 8 * num_rows; }
-// Of a chunk with all of its rows.
+// Bytes of a chunk with all of its rows.
 size_t MaxRowBytes(const Chunk& chunk, size_t row_elems, bool has_values);
 
 // Bytes from a network. InvalidArgument unless they are rows of the chunk.

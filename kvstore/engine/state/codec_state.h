@@ -31,7 +31,7 @@ class StateWriter {
   std::string text_;
 };
 
-// Of bytes that anybody may have written: what is not there reads as 0, and
+// Reads bytes that anybody may have written: what is not there reads as 0, and
 // Finish tells it.
 class StateReader {
  public:
@@ -56,7 +56,7 @@ class StateReader {
 
 // A tensor's: sections, each of an encoder or of a chunk's sum.
 struct CodecSections {
-  uint64_t rounds = 0;  // that have ended
+  uint64_t rounds = 0;  // rounds that have ended
   std::vector<absl::string_view> sections = {};
 };
 std::string CodecSectionsText(uint64_t rounds,

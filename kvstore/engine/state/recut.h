@@ -12,9 +12,10 @@ namespace telegrad {
 
 struct Recut {
   TensorSpec spec = {};
-  TensorLayout from = {};  // of the store whose texts are read
+  TensorLayout from = {};  // layout in the store that wrote the texts
   TensorLayout to = {};
-  const EngineConfig* config = nullptr;  // of the host
+  // The configuration of tensors on the host.
+  const EngineConfig* config = nullptr;
 };
 
 // As CodecStates::RecutCodec; worker 0's text `has_sums`, the servers'.

@@ -46,13 +46,13 @@ class JobClient : public Job {
     std::string name;
     std::vector<std::string> payloads;
     std::vector<bool> has_come;  // by rank
-    size_t num_received = 0;     // of payloads, each once
+    size_t num_received = 0;     // payloads that came, each counted once
     bool is_withdrawn = false;
     std::optional<std::vector<std::string>> missing;  // answers that
   };
 
   void Queue(const Record& record);
-  // Of `size` payloads, which `question` brings; one at a time.
+  // Gathers `size` payloads, which `question` brings; one call at a time.
   absl::StatusOr<std::vector<std::string>> GatherBy(const Record& question,
                                                     const std::string& name,
                                                     size_t size,
@@ -82,7 +82,7 @@ class JobClient : public Job {
   std::atomic<bool> is_stopping_{false};
   WakeEvent wake_;
 
-  // Of thread_.
+  // Only thread_ uses these.
   int rank_ = -1;
   TimePoint last_heard_;
   TimePoint last_turn_;

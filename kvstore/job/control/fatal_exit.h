@@ -21,8 +21,8 @@ using FatalListener = std::function<void(const FatalEvent&)>;
 [[noreturn]] void ExitFatally(FatalEvent event,
                               const FatalListener& tell = nullptr);
 
-// The same for a status, after a moment: when the job fails, on_fatal knows
-// better what happened and comes first.
+// Ends the process with a status, after a moment: when the job fails, on_fatal
+// knows better what happened and comes first.
 [[noreturn]] void ExitWithStatus(const absl::Status& status, NodeId self,
                                  const FatalListener& tell = nullptr);
 

@@ -48,7 +48,7 @@ class FrameConnection {
 
   UniqueFd fd_;
   std::string received_;
-  size_t consumed_ = 0;  // of received_
+  size_t consumed_ = 0;  // bytes of received_ that were handed on
   std::deque<Frame> unsent_;
   size_t sent_of_first_ = 0;
   bool is_write_failed_ = false;

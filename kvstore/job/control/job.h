@@ -24,7 +24,7 @@ namespace telegrad {
 // Facts on which all members must agree ("threshold" -> "0.5"), in order.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// Of a payload that members give to each other through the scheduler.
+// The largest payload that members give to each other through the scheduler.
 constexpr size_t kMaxGatherBytes = size_t{1} << 20;
 
 struct JoinRequest {
@@ -86,8 +86,9 @@ class Job {
   // Shown in heartbeats and in the fatal line.
   virtual void SetStep(int64_t step) = 0;
 
-  // Of a worker, at most 256 bytes, in its heartbeats from now on; and worker
-  // 0: the last ones of all workers, by rank, as far as any are known.
+  // SetNote gives a worker's heartbeats a text of at most 256 bytes from now
+  // on. Notes, on worker 0, has the last texts of all workers, by rank, as far
+  // as any are known.
   virtual void SetNote(std::string note) = 0;
   virtual std::vector<std::string> Notes() = 0;
 

@@ -22,11 +22,13 @@ constexpr size_t kMaxHostBytes = 255;
 constexpr size_t kMaxFacts = 256;
 constexpr size_t kMaxFactBytes = 1024;
 constexpr size_t kMaxNameBytes = 256;
-constexpr int kMaxPosts = 16;                          // of one member
-constexpr size_t kMaxPostedBytes = size_t{256} << 20;  // of all members
-constexpr int kMaxReadsPerMember = 16;  // of one member, of each member's
+constexpr int kMaxPosts = 16;                          // posts of one member
+constexpr size_t kMaxPostedBytes = size_t{256} << 20;  // posts of all members
+// Reads of one member, per member of the job.
+constexpr int kMaxReadsPerMember = 16;
 constexpr size_t kMaxNoteBytes = 256;
-constexpr int kMaxNotedWorkers = 1024;  // of more no notes are passed on
+// Workers; in larger jobs no notes are passed on.
+constexpr int kMaxNotedWorkers = 1024;
 constexpr size_t kMaxMessageBytes = 4096;
 constexpr size_t kMaxDetailsBytes = 16384;
 constexpr int kMaxMembers = 65536;  // ranks are u16 in frame headers

@@ -28,7 +28,7 @@ struct RosterEntry {
   bool is_silent = false;  // longer than three heartbeats; it was logged
   bool has_left = false;
   bool is_dead = false;
-  std::string cause;  // of death
+  std::string cause;  // why it is dead
   std::optional<std::string> gathered;
   int num_posts = 0;
   int num_reads = 0;
@@ -64,7 +64,8 @@ class Roster {
   // Workers must all give the same facts; a server's are compared as far as it
   // gives them.
   std::string FirstDifference() const;
-  // Likewise of one that Add refused and a member that is there.
+  // The facts on which a member that Add refused and one that is there differ,
+  // in words; empty if they agree.
   std::string DifferenceOf(const JoinRecord& refused) const;
 
   // After AssignRanks.

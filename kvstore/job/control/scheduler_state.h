@@ -99,7 +99,8 @@ class SchedulerState {
   TimePoint join_deadline_;
   TimePoint next_word_;  // about who is missing
   std::vector<std::string> refused_;
-  std::string mismatch_;  // of a member that was refused; empty: none
+  // Facts on which a refused member differs; empty: none.
+  std::string mismatch_;
   TimePoint last_tick_;
   TimePoint next_beat_;
   TimePoint verdict_at_;  // after the first death

@@ -7,9 +7,10 @@ namespace telegrad {
 struct ControlTiming {
   Duration join = std::chrono::seconds(60);  // until everyone has joined
   Duration heartbeat = std::chrono::seconds(1);
-  Duration dead = std::chrono::seconds(10);       // silence that means death
-  Duration teardown = std::chrono::seconds(3);    // until a member must be gone
-  Duration first_word = std::chrono::seconds(2);  // of who has not joined
+  Duration dead = std::chrono::seconds(10);     // silence that means death
+  Duration teardown = std::chrono::seconds(3);  // until a member must be gone
+  // Who has not joined must speak within it.
+  Duration first_word = std::chrono::seconds(2);
 };
 
 }  // namespace telegrad

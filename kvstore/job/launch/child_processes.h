@@ -13,7 +13,7 @@
 
 namespace telegrad {
 
-// Of two processes' results the one that says more: an error before success,
+// The result, of two processes' ones, that says more: an error before success,
 // and any other error before a lost or silent peer, which follows from it.
 const absl::Status& MoreTelling(const absl::Status& a, const absl::Status& b);
 

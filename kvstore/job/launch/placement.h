@@ -39,7 +39,8 @@ using GetEnv = std::function<const char*(const char*)>;
 // value is missing or unusable.
 absl::StatusOr<std::optional<Placement>> DetectPlacement(const GetEnv& getenv);
 
-// That of a process which was told its part by flags. `scheduler`: "host:port".
+// The placement of a process that was told its part by flags. `scheduler`:
+// "host:port".
 absl::StatusOr<std::optional<Placement>> PlacementByHand(
     Role role, const std::string& scheduler, int num_workers, int num_servers);
 
@@ -50,7 +51,7 @@ struct Parts {
   bool is_scheduler = false;
   int server_rank = kNone;
   int worker_rank = kNone;
-  int num_workers = 0;  // of the job
+  int num_workers = 0;  // workers of the whole job
   int num_servers = 0;
 };
 // `dedicated_servers`: so many of the last ranks serve only; the others serve,
@@ -71,7 +72,8 @@ std::string TitleOf(const Parts& parts);
 absl::StatusOr<std::string> BindAddress(const std::string& bind,
                                         const Placement* placement,
                                         double timeout_s = 0);
-// The same for the scheduler, which listens where the others look for it.
+// The address on which the scheduler listens: the one where the others look for
+// it.
 std::string SchedulerBindAddress(const std::string& bind_address,
                                  const Placement& placement);
 

@@ -8,7 +8,7 @@
 
 namespace telegrad {
 
-// Of "auto": for the planner to choose.
+// The number that "auto" stands for: the planner chooses.
 constexpr size_t kAutoConnections = 0;
 
 // "auto", or a number of 1 to kMaxConnections; InvalidArgument for all else.

@@ -31,17 +31,17 @@ struct MachineReport {
 // What a member was told about its data, and how it sees its machine.
 struct PathOptions {
   TransportOptions transport = {};  // name "auto": for the planner to choose
-  // So is the number of connections.
+  // The planner chooses the number of connections, too.
   bool has_auto_connections = false;
   // Instead of what would be planned; all workers have the same. Null: none.
   std::shared_ptr<const GivenPlan> given = nullptr;
   // Looks at the machine; null: nothing is known of it. Not called where the
   // bind address is loopback, from which no card is reached.
   std::function<MachineReport()> look = nullptr;
-  // Of a worker: as in JobOptions.
+  // Both are for workers: JobOptions describes them.
   std::optional<bool> tier_one = false;
   std::string host = {};
-  // Of a worker whose tensors are on GPUs: whether the network takes them from
+  // For a worker whose tensors are on GPUs: whether the network takes them from
   // there (GPUDirect RDMA). None: all frames are in host memory.
   std::optional<GdrWish> gdr = {};
 };
@@ -49,8 +49,8 @@ struct PathOptions {
 // Whether such options can be followed, as far as that is known without a
 // context: as CheckTransport, but the name may be a network's or "auto".
 absl::Status CheckPath(const TransportOptions& options);
-// The same, and what can be known here of a given plan: whether flags, this
-// host and its machine agree with it. Looks at the machine.
+// Checks these options, and what can be known here of a given plan: whether
+// flags, this host and its machine agree with it. Looks at the machine.
 absl::Status CheckPath(const PathOptions& options);
 
 // The part of it that others need to know.
@@ -58,14 +58,15 @@ struct MemberFacts {
   std::string name = {};  // "worker/1"
   std::string host = {};
   std::string boot_id = {};
-  std::string interface = {};  // that has the bind address; "lo": loopback
-  std::vector<std::string> transports = {};  // that can be made here
+  // Interface with the bind address; "lo": loopback.
+  std::string interface = {};
+  std::vector<std::string> transports = {};  // transports that can be made here
   std::string lacks = {};      // why others of this build cannot: "ucx: ..."
-  std::string transport = {};  // that it was told; "auto": none
+  std::string transport = {};  // what it was told; "auto": nothing
   std::string tls = {};
   int rails = 0;
   int connections = 0;        // 0: open
-  std::string tier_one = {};  // that it was told: "on", "off"; "auto": none
+  std::string tier_one = {};  // what it was told: "on", "off"; "auto": nothing
   std::string gdr = {};       // "auto", "on", "off"; empty: no tensor on a GPU
   // Members of one host in one of these reach each other by loopback.
   std::string network_namespace = {};
@@ -90,7 +91,7 @@ inline bool IsOpenTransport(absl::string_view name) {
 }
 
 std::string ToText(const MemberFacts& facts);
-// Of any bytes; an error names the member and carries exit code 31.
+// Parses any bytes; an error names the member and carries exit code 31.
 absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
                                              absl::string_view text);
 
@@ -131,8 +132,8 @@ struct DataPath {
 // The ranks of workers that push, in order: all `num_workers`, or where workers
 // of a host sum first one of each host, whoever asks. Servers count these.
 std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers);
-// Of all, by the places at which servers know them: behind those that push come
-// the others, which only read.
+// The ranks of all workers in the order in which servers know them: behind
+// those that push come the others, which only read.
 std::vector<int> RanksByPlace(const Plan& plan, size_t num_workers);
 
 // After the join, by all members. Errors carry exit codes: 31 where there is no
@@ -144,8 +145,9 @@ absl::Status PostAddress(Job& job, absl::string_view address);
 absl::StatusOr<std::vector<std::string>> ReadAddresses(Job& job,
                                                        TimePoint deadline);
 
-// The same without a job, by ranks that can only tell each other what they are:
-// `gather` gives each the texts of all, by rank. All make the same plan of it.
+// Agrees on a path without a job, among ranks that can only tell each other
+// what they are: `gather` gives each the texts of all, by rank. All make the
+// same plan of it.
 using GatherTexts =
     std::function<absl::StatusOr<std::vector<std::string>>(const std::string&)>;
 absl::StatusOr<DataPath> AgreeOnPath(const PathOptions& options, int rank,

@@ -25,7 +25,7 @@ class HostRows {
   struct Stores {
     KVStore* first = nullptr;      // null: this worker is alone
     KVStore* second = nullptr;     // null: another one pushes,
-    DistWorker* reader = nullptr;  // and this one reads
+    DistWorker* reader = nullptr;  // then this worker's store that reads
   };
   struct Keys {
     Key own = 0;  // in the second store
@@ -56,7 +56,7 @@ class HostRows {
   const TensorSpec tensor_;
   const Stores stores_;
   const Keys keys_;
-  // Of the round that runs.
+  // These belong to the round that runs.
   bool is_whole_ = false;
   std::vector<int64_t> rows_;
   Buffer notes_;

@@ -70,13 +70,13 @@ class HostWorkers {
   bool pushes() const { return pushers_ != nullptr; }
   // By their hosts; null where another worker pushes.
   WorkerGroup* pushers() { return pushers_.get(); }
-  // Of a worker for which another one pushes: as its store sees the job that
-  // only reads. Whoever gathers there hears itself alone.
+  // The job as the store of a worker sees it for which another worker pushes:
+  // it only reads. Whoever gathers there hears itself alone.
   WorkerGroup* reader() { return reader_.get(); }
   // The one that pushes is the first; null where it is alone.
   WorkerGroup* host() { return host_.get(); }
-  // Of a worker of the job: its host's place among the pushers, and its own
-  // place on its host.
+  // The place of a worker's host among the pushers, and of the worker on its
+  // host. `rank` is of the job.
   int HostOf(int rank) const;
   int PlaceOf(int rank) const;
 
@@ -101,7 +101,7 @@ class HostWorkers {
   void Watch();
 
   WorkerGroup& job_;
-  std::vector<int> ranks_;  // of this host's workers
+  std::vector<int> ranks_;  // this host's workers
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<WorkerGroup> joined_;
   std::unique_ptr<SubGroup> host_;

@@ -20,8 +20,8 @@ struct PusherFacts {
   std::string transport_details = {};
 };
 
-// Of that store after an Init of `num_tensors`: texts that are short enough for
-// a gather.
+// The facts of the pusher's store after an Init of `num_tensors`, as texts that
+// are short enough for a gather.
 std::vector<std::string> PusherTexts(KVStore& store, size_t num_tensors);
 
 // What these say, on all workers of the host; to those that do not push it is

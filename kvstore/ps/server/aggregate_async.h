@@ -39,7 +39,8 @@ class AsyncAggregator : public Aggregator {
   void OnLeft(int worker, AnswerSink& sink) override;
   ChunkWeights& weights() override { return slots_[0].sum.weights(); }
   const Chunk& chunk() const override { return slots_[0].sum.chunk(); }
-  uint64_t num_rounds() const override;  // of the slowest that is there
+  // Rounds of the slowest worker that is there.
+  uint64_t num_rounds() const override;
 
  private:
   enum class Phase : uint8_t { kEmpty, kTaken, kApplied };
@@ -49,7 +50,7 @@ class AsyncAggregator : public Aggregator {
     bool has_left = false;
     PushHeader push = {};
     std::shared_ptr<Buffer> frame = nullptr;
-    ReplyRecord record = {};  // of the push, once applied
+    ReplyRecord record = {};  // answers the push, once it is applied
   };
   // What changes the weights: a worker's push, or a broadcast value.
   static constexpr int kValue = -1;
@@ -72,7 +73,7 @@ class AsyncAggregator : public Aggregator {
   const int64_t max_staleness_;
   std::vector<Slot> slots_;  // by worker
   GivenValues values_;
-  std::shared_ptr<Buffer> value_;  // that is being applied
+  std::shared_ptr<Buffer> value_;  // the broadcast value that is being applied
 
   Mutex mutex_;
   std::deque<int> changes_ ABSL_GUARDED_BY(mutex_);  // to be applied

@@ -53,7 +53,7 @@ class SyncAggregator : public Aggregator {
   const EngineConfig& config_;
   ChunkSum sum_;
   std::vector<Slot> slots_;           // by worker
-  std::vector<ConstBytes> payloads_;  // of Sum
+  std::vector<ConstBytes> payloads_;  // what Sum adds
   std::atomic<size_t> num_missing_;   // payloads of the round
   GivenValues values_;
   // The last result or broadcast; of the round that is being summed from

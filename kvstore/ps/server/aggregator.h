@@ -25,8 +25,8 @@ struct Answer {
   uint64_t step = 0;
   int32_t priority = 0;
   const RoundResult& result;
-  // Whose payloads are in a result; of an asynchronous push's answer how many
-  // steps the worker is ahead of the slowest.
+  // How many workers' payloads are in a result; in the answer to an
+  // asynchronous push how many steps the worker is ahead of the slowest.
   uint16_t contributors = 0;
 };
 class AnswerSink {
@@ -88,11 +88,11 @@ class Aggregator {
 
   // For an optimizer; while no push is under way.
   virtual ChunkWeights& weights() = 0;
-  // Of all rounds; null where each worker has one.
+  // The sum that all rounds share; null where each worker has one.
   virtual ChunkSum* sum() { return nullptr; }
 
   virtual const Chunk& chunk() const = 0;
-  virtual uint64_t num_rounds() const = 0;  // that have ended
+  virtual uint64_t num_rounds() const = 0;  // rounds that have ended
 };
 
 }  // namespace telegrad

@@ -51,7 +51,7 @@ class GivenValues {
   };
   struct Value {
     std::shared_ptr<Buffer> buffer;
-    int worker = 0;  // that gave it
+    int worker = 0;  // who gave it
     int32_t priority = 0;
   };
   Worker& At(int worker) { return workers_[static_cast<size_t>(worker)]; }

@@ -26,7 +26,7 @@ struct ArrivedPush {
   uint64_t round = 0;
   TimePoint began = {};  // to arrive, where it is noted
   Bytes dense = {};      // where rows go; empty: it is no push of rows
-  Buffer arriving = {};  // of such a push
+  Buffer arriving = {};  // memory for a push of rows
 };
 
 // A chunk that this server sums, and what is under way of it.
@@ -34,14 +34,14 @@ struct ServedChunk {
   std::unique_ptr<Aggregator> aggregator;
   ServedRows rows;
   std::vector<ArrivedPush> pushes;  // by worker
-  int num_arrived = 0;              // that are not completed
+  int num_arrived = 0;              // pushes that are not completed
 };
 
 // A job's tensors on one of its servers: grows by what worker 0 declares, and
 // keeps the settings of all. Chunks stay where they are. The server's thread.
 class ServedTensors {
  public:
-  // Of workers that push, and behind them those that only read. Takes
+  // `num_workers` push; behind them come `num_readers`, which only read. Takes
   // `max_bytes` of tensors, as float32.
   ServedTensors(int server, int num_servers, int num_workers, int64_t max_bytes,
                 int num_readers = 0);
@@ -63,7 +63,7 @@ class ServedTensors {
   // waits for it; empty: nothing does.
   std::string WaitsFor(int worker) const;
   const std::vector<std::string>& names() const { return names_; }  // by key
-  // Of the pushes of a chunk that are under way the last one may be summed.
+  // Whether the last push of a chunk that is under way may be summed.
   bool MaySum(const ServedChunk& chunk) const {
     return chunk.num_arrived >= engine_.num_contributors;
   }

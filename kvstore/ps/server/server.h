@@ -61,7 +61,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   absl::Status Serve();
   void Post(std::function<void()> job);
   void Sweep();
-  // Of a worker by its place among those that push, or behind them.
+  // The name of a worker, by its place among those that push, or behind them.
   NodeId IdOf(int worker) const {
     return {Role::kWorker, ranks_[static_cast<size_t>(worker)]};
   }
@@ -106,8 +106,8 @@ class DistServer : private TransportHandler, private AnswerSink {
   ServerTimeline timeline_;
   uint64_t epoch_ = 0;
   int rank_ = -1;
-  std::vector<int> ranks_;  // of the workers that push, then of the others
-  int num_workers_ = 0;     // that push, who are counted
+  std::vector<int> ranks_;  // workers that push, then the others
+  int num_workers_ = 0;     // workers that push, who are counted
   std::unique_ptr<Job> control_;
   DataPath path_;
   FrameSender::Leaving leaving_;
@@ -121,8 +121,9 @@ class DistServer : private TransportHandler, private AnswerSink {
     std::string why;
   };
   std::vector<LostWorker> lost_;
-  std::shared_ptr<Buffer> echo_;              // the payload of all echoes
-  std::atomic<bool> has_far_workers_{false};  // whose frames need a checksum
+  std::shared_ptr<Buffer> echo_;  // the payload of all echoes
+  // Some worker's frames need a checksum.
+  std::atomic<bool> has_far_workers_{false};
   int64_t num_duplicates_ = 0;
   absl::Status failure_;
 

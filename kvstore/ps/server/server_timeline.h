@@ -15,7 +15,8 @@ namespace telegrad {
 // of a training (kvstore/timeline.h). Any thread.
 class ServerTimeline {
  public:
-  // Of the trace, so that those of a job can be shown together: no worker's.
+  // The first process number in traces, which no worker has, so that traces of
+  // a job can be shown together.
   static constexpr int kFirstPid = 100000;
 
   // Nothing is noted where `prefix` is empty.

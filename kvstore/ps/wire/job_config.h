@@ -24,7 +24,7 @@ struct JobConfig {
 // Facts for the scheduler to compare among workers; short values that a person
 // can read.
 Facts MakeFacts(const JobConfig& config);
-// Of an optimizer: "sgd lr 0.1 ...".
+// Describes an optimizer: "sgd lr 0.1 ...".
 std::string OptimizerFact(const OptimizerConfig& config);
 
 std::string SerializeJobConfig(const JobConfig& config);

@@ -109,7 +109,7 @@ FrameHeader ReadFrameHeader(ConstBytes bytes);
 // DataLoss unless the payload is the one that `header_bytes` was made for.
 absl::Status CheckFramePayload(ConstBytes header_bytes, ConstBytes payload);
 
-// Of a job that ends because of a frame.
+// The exit code of a job that ends because of a frame.
 ExitCode ExitCodeOfFrame(const absl::Status& why);
 
 // A push, as headers carry it.

@@ -28,7 +28,7 @@ class ChunkPipeline {
   void Open();
   // When the io thread has ended.
   void Close() { pool_ = nullptr; }
-  // Of frames from now on.
+  // Switches the counting of frames on or off.
   void CountTraffic(bool counts) { counts_traffic_ = counts; }
   // What it knows of StoreStats.
   StoreStats stats() const;

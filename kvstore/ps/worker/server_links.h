@@ -53,13 +53,13 @@ class ServerLinks : private TransportHandler {
 
   // By the io thread.
   void Send(int server, OutgoingFrame frame);
-  // For which something is leaving, or is said to arrive.
+  // Runs while something is leaving, or is said to arrive.
   BusyClock& busy() { return leaving_.busy(); }
   const BusyClock& busy() const { return leaving_.busy(); }
 
   // After Connect.
   size_t size() const { return links_.size(); }
-  // Of frames to a server, and from it.
+  // Whether frames to and from a server need no checksum.
   bool is_unchecked(int server) const { return At(server).is_unchecked; }
   // What they do with memory of a device by themselves; nothing after a
   // failure.

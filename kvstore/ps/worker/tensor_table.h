@@ -38,7 +38,7 @@ class TensorTable {
     }
     return status;
   }
-  // Those from `first` on: TensorCodec::Place.
+  // TensorCodec::Place for the tensors from `first` on.
   absl::Status Place(size_t first) const {
     std::vector<TensorCodec*> tensors;
     for (size_t key = first; key < size(); ++key) {

@@ -48,8 +48,8 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   Ticket Pull(Key key, TensorViews outs, int priority) override;
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
-  // Of a worker that only reads: the one that pushes for it has given the key a
-  // value.
+  // For a worker that only reads: marks `key` as having a value, which the
+  // worker that pushes for it has set.
   void Follow(Key key) { tensors_[key].turns.Follow(); }
   CodecControl& codecs() override { return codecs_; }
   StoreLink* link() override { return &link_; }
@@ -77,7 +77,7 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   const StoreTraits traits_;
   WorkerGroup& group_;
   const int rank_;
-  const int num_workers_;  // that push
+  const int num_workers_;  // workers that push
   JobConfig config_;       // its tensors are those of the last Init
   std::optional<ShardPlanner> planner_;  // from the first Init on
 
@@ -95,7 +95,7 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   WorkerLink link_;
   WorkerCodecs codecs_;
   WorkerStates states_;
-  mutable Mutex mutex_;  // of devices_
+  mutable Mutex mutex_;  // guards devices_
 };
 
 }  // namespace telegrad

@@ -31,8 +31,8 @@ class WorkerDevice {
   ~WorkerDevice();
 
   DeviceLane& lane() { return *lane_; }
-  // Of its tensors: the worker's, on this device, where the network does so
-  // with its memory.
+  // The configuration for tensors here: the worker's, on this device, with what
+  // the network does with its memory.
   const EngineConfig& Configure(const EngineConfig& worker, CardAccess cards);
 
   // By the caller of an operation: `grad` and `out`, null where there is none,
@@ -44,7 +44,7 @@ class WorkerDevice {
   // The first scale of a chunk is agreed on: with the last one the tensor is
   // encoded.
   void Agreed(WorkerChunk& chunk);
-  // Of the chunk's answer, which was checked.
+  // Decodes the chunk's answer, which was checked.
   void Decode(WorkerChunk& chunk);
 
  private:
@@ -106,7 +106,7 @@ class WorkerDevice {
   // The thread's.
   std::deque<Group> groups_;
   std::vector<Item> waiting_;  // for their gradients
-  bool has_more_ = false;      // that are ready
+  bool has_more_ = false;      // more gradients are ready
   std::vector<Item> next_;     // what goes on
 
   Mutex mutex_;

@@ -9,17 +9,17 @@
 
 namespace telegrad {
 
-// Of an operation on some rows of a tensor: a push's values, or where a pull's
-// come together before they go to the caller. Chunks of it on several threads.
+// The rows that an operation pushes, or the memory where a pull's rows come
+// together before they go to the caller. Several threads work on its chunks.
 class WorkerRows {
  public:
-  // Of a view that CheckRowViews lets pass; a push's values are the operation's
-  // own from here on. Errors end the job: gradients that the policy refuses.
+  // Takes a view that CheckRowViews lets pass; the operation owns the values of
+  // a push from here on. Errors end the job: gradients that the policy refuses.
   static absl::Status Take(ChunkPipeline& pipeline, WorkerTensor& tensor,
                            const TensorView& view, WorkerOp& op);
 
   void Push(ChunkPipeline& pipeline, WorkerChunk& chunk);
-  // Of a push's payload, before a codec made it small.
+  // Bytes of a push's payload, before a codec made it small.
   size_t RawBytes(const WorkerChunk& chunk) const;
   // Asks for rows of all chunks that have any.
   void Pull(ChunkPipeline& pipeline, WorkerTensor& tensor);
@@ -39,7 +39,7 @@ class WorkerRows {
 
   std::vector<int64_t> given_;    // as the caller's view has them
   std::vector<uint64_t> sorted_;  // each once
-  Buffer values_;                 // of these
+  Buffer values_;                 // values of sorted_
   std::vector<Buffer> payloads_;  // what leaves, by chunk
 };
 

@@ -28,7 +28,8 @@ enum class OpKind : uint8_t {
 
 // One operation on one tensor, from the call to its ticket's end.
 struct WorkerOp {
-  // Of a device if `lane_` is not null; then `ready_` and so on are its own.
+  // `in` and `out` lie on a device if `lane_` is not null; then the operation
+  // owns `ready_` and its other events.
   WorkerOp(OpKind kind_, Key key_, ConstBytes in, Bytes out,
            DeviceLane* lane_ = nullptr, Event ready_ = {})
       : kind(kind_),
@@ -54,17 +55,17 @@ struct WorkerOp {
 
   // On a device: behind the gradient, what uses the output, and the result.
   DeviceLane* const lane;
-  Stream stream = {};  // of the gradient
+  Stream stream = {};  // the stream of the gradient
   const Event ready;
   Event out_ready;
   Event result;
-  bool follows_output = false;          // its thread's
-  bool has_wish = false;                // as well: `wish` is known
+  bool follows_output = false;  // used by the device thread only
+  bool has_wish = false;  // used by the device thread only: `wish` is known
   std::atomic<size_t> num_to_agree{0};  // first scales
   std::atomic<size_t> answers_left{0};  // to be decoded
 };
 
-// Whose turn it is with a tensor: one operation at a time. Thread-safe.
+// Gives operations their turn with a tensor, one at a time. Thread-safe.
 class WorkerTurns {
  public:
   // `op` is under way from now on, and has its step; not if the store has
@@ -81,7 +82,7 @@ class WorkerTurns {
   // FailedPrecondition: `what` within a round.
   absl::Status CheckIdle(absl::string_view what, const TensorSpec& spec) const;
 
-  uint64_t rounds() const {  // that are over
+  uint64_t rounds() const {  // rounds that have ended
     MutexLock lock(&mutex_);
     return rounds_;
   }
@@ -123,10 +124,11 @@ class WorkerDevice;
 struct WorkerChunk {
   WorkerTensor* tensor = nullptr;
   ChunkCodec* codec = nullptr;  // the tensor's
-  BorrowedMemory::Use memory;   // of `op`; the whole tensor's
+  // a use of the memory of `op`, for the whole tensor.
+  BorrowedMemory::Use memory;
   bool has_target = false;      // `memory` is in use for the answer
   OutgoingFrame outgoing;       // until it is queued
-  WorkerOp* sending = nullptr;  // whose payload leaves
+  WorkerOp* sending = nullptr;  // the operation whose payload leaves
   bool sends_borrowed = false;  // from the caller's memory
   bool is_begun = false;        // on a device: encoded, but for its end
   TimePoint framed_at;          // given to the io thread
@@ -146,7 +148,7 @@ struct WorkerChunk {
   inline ChunkOnDevice& on_device();
 };
 
-// Of a chunk of `op` that ends now; `timeline` may be null.
+// Notes a stage of a chunk of `op` that ends now; `timeline` may be null.
 inline void NoteStage(Timeline* timeline, const WorkerOp& op,
                       const WorkerChunk& chunk, const char* what,
                       TimePoint begin) {
