@@ -20,7 +20,7 @@ NOT_EMULATED = {"kvstore/nccl/group_store.cc"}
 # Makes a thread look early, and nothing more: it asks events.
 ONLY_WAKES = "DeviceLane6Notify"
 FILTER = "--gtest_filter=DevicesOnAGpu.*"
-MOST_SEEDS = 24
+MOST_SEEDS = 64
 LONGEST_S = 120
 
 
