@@ -7,6 +7,7 @@ Usage: telegrad_test.py SOURCE_DIR
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -41,11 +42,16 @@ exit 8
 
 class TestCommand(unittest.TestCase):
 
-    def run_tests(self, fail="", fail_again=""):
-        """The exit code of ./telegrad test --quick and its summary."""
+    def run_tests(self, fail="", fail_again="", budget=None):
+        """The exit code of ./telegrad test --quick and its summary; each step with
+        so many minutes."""
         with tempfile.TemporaryDirectory() as folder:
             tree = pathlib.Path(folder)
             shutil.copy(SOURCE / "telegrad", tree)
+            if budget is not None:
+                script = (tree / "telegrad").read_text()
+                (tree / "telegrad").write_text(re.sub(r'(\["\w+ release"\]=)\d+',
+                                                      rf"\g<1>{budget}", script))
             shutil.copy(SOURCE / "CMakePresets.json", tree)
             (tree / "build").mkdir()
             (tree / "build/.set-up").touch()  # all is there
@@ -77,6 +83,13 @@ class TestCommand(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertRegex(summary, r"test release +passed when run again, \d+ s: 90% tests passed")
         self.assertIn("    | Expected 3 of base/bad\n", summary)
+
+    def test_a_step_that_takes_longer_than_it_may_is_told(self):
+        warning = "  warning: more than the -1 min that docs/ci.md gives it\n"
+        code, summary = self.run_tests(budget=-1)
+        self.assertEqual(code, 0)
+        self.assertEqual(summary.count(warning), 2, summary)
+        self.assertNotIn("warning", self.run_tests()[1])
 
     def test_four_are_not_run_again(self):
         code, summary = self.run_tests("base/a base/b base/c base/d")
