@@ -21,7 +21,8 @@ struct RunSettings {
   std::vector<std::string> rdma_ports = {};
   std::map<std::string, int> gid_rows = {};
   int connections = 1;
-  MemoryPath memory = MemoryPath::kHost;  // that all GPUs of the machine can
+  // Memory that all GPUs of the machine can reach.
+  MemoryPath memory = MemoryPath::kHost;
   Aggregation aggregation = Aggregation::kLocal;
   std::vector<int64_t> chunk_elems = {};  // by tensor
   std::vector<std::string> codecs = {};   // by tensor, "none" or its codec
@@ -38,16 +39,17 @@ struct PlannedConnections {
 PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
                                    bool is_over_bond);
 
-// Of a process on the machine of this name. One that the plan does not have is
-// like the others, without ports.
+// The settings of a process on the machine `host`. A machine that the plan does
+// not have is set like the others, without ports.
 RunSettings Apply(const Plan& plan, absl::string_view host);
 
 // What PlanToJson wrote: all that its digest is of. InvalidArgument names what
 // is missing or cannot be, or says that it was changed.
 absl::StatusOr<Plan> PlanFromJson(absl::string_view text);
 
-// Of a file of PlanToJson, or of a run's summary.json; "summary.json#2bit" is
-// of the run with that setting, where there are several. Errors name the file.
+// Reads a file of PlanToJson, or a run's summary.json; "summary.json#2bit" is
+// the plan of the run with that setting, where there are several. Errors name
+// the file.
 absl::StatusOr<std::shared_ptr<const GivenPlan>> LoadPlan(
     const std::string& path);
 

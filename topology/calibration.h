@@ -48,9 +48,9 @@ struct CodecFigures {
   std::vector<BitsForWorkers> reply_bits = {};  // ascending max_workers
   Figure encode = {};
   Figure decode = {};
-  Figure decode_add = {};    // of one contribution to a sum of floats
-  Figure sum = {};           // of one contribution to a sum of codes
-  Figure reply_encode = {};  // of the reply; not known: as `encode`
+  Figure decode_add = {};    // one contribution into a sum of floats
+  Figure sum = {};           // one contribution into a sum of codes
+  Figure reply_encode = {};  // the reply alone; not known: as `encode`
   Figure call_s = {};        // seconds per call of any of these
 
   bool operator==(const CodecFigures&) const = default;
@@ -62,11 +62,11 @@ struct LinkFigures {
   std::string name = {};  // a transport ("TCP", "IB", "RoCEv2", "EFA"), "intra"
   Figure send = {};       // bytes/s
   Figure receive = {};    // bytes/s
-  Figure latency_s = {};  // of a small message, one way
-  Figure message_cpu_s = {};   // of a core, per message sent or received
-  Figure cpu_s_per_byte = {};  // of a core, per byte sent or received
-  // Of a frame to a server or back, which threads hand to each other; not
-  // known: those of a message.
+  Figure latency_s = {};  // seconds of a small message, one way
+  Figure message_cpu_s = {};   // a core's, per message sent or received
+  Figure cpu_s_per_byte = {};  // a core's, per byte sent or received
+  // A frame to a server or back, which threads hand to each other; not known:
+  // as for a message.
   Figure frame_latency_s = {};
   Figure frame_cpu_s = {};
   Figure frame_cpu_s_per_byte = {};  // without its checksum

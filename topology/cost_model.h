@@ -24,7 +24,7 @@ enum class Aggregation : uint8_t {
   kColocatedServers,  // each machine serves a share: scatter, reduce,
                       // all-gather
   kDedicatedServers,
-  kAllGather,  // of encoded gradients; everybody sums all
+  kAllGather,  // encoded gradients go to all; everybody sums all
 };
 inline constexpr Aggregation kAggregations[] = {
     Aggregation::kLocal,
@@ -40,25 +40,26 @@ const char* Name(Aggregation aggregation);  // "ring", "co-located-servers"
 struct ClusterCost {
   int workers = 1;                    // machines that exchange gradients
   int servers = 0;                    // machines that only serve
-  int gpus_per_node = 1;              // that share the machine's link
+  int gpus_per_node = 1;              // GPUs that share the machine's link
   double cores = 1;                   // for codecs and transport, each machine
   double reduce_elems_per_s = 1e9;    // float additions of one core
   double gpu_reduce_elems_per_s = 0;  // above 0: rings add on the GPU
   double intra_bytes_per_s = 0;       // between GPUs; 0: takes no time
-  double bytes_per_s = 1.25e9;        // of a worker's link
+  double bytes_per_s = 1.25e9;        // a worker's link
   double server_bytes_per_s = 0;      // 0: as a worker's
   double latency_s = 0;
-  double message_cpu_s = 0;   // of a core, per message sent or received
-  double cpu_s_per_byte = 0;  // of a core, per byte sent or received
-  // Of a core, with servers: per byte of a frame sent or received, and per byte
-  // to or from a server on the worker's own machine.
+  double message_cpu_s = 0;   // a core's, per message sent or received
+  double cpu_s_per_byte = 0;  // a core's, per byte sent or received
+  // A core's seconds where servers sum: per byte of a frame sent or received,
+  // and per byte to or from a server on the worker's own machine.
   double check_s_per_byte = 0;
   double copy_s_per_byte = 0;
-  double handover_s = 0;       // of a core, per job that goes to another thread
+  double handover_s = 0;       // a core's, per job that goes to another thread
   double frame_latency_s = 0;  // 0: latency_s
   double frame_cpu_s = 0;      // 0: message_cpu_s
   double frame_cpu_s_per_byte = 0;  // 0: cpu_s_per_byte
-  // Of a GPU, to and from servers; 0: gradients lie on the host.
+  // Rates between a GPU and its host, on the way to servers and back; 0:
+  // gradients lie on the host.
   double to_host_bytes_per_s = 0;
   double to_device_bytes_per_s = 0;
   double bus_latency_s = 0;
@@ -179,11 +180,11 @@ double BreakEvenBytesPerS(double k, double k_compressed, double c,
                           double encode_bytes_per_s, double d,
                           double decode_bytes_per_s);
 
-// The same of whole pipelines, in which codec, transport and link overlap: the
-// rate at which `elems` elements take as long dense as encoded, to 0.1 %.
-// Infinity where they take longer dense at any rate (then the transport keeps
-// the cores busier than the codec would), 0 where at none. Of the rates in
-// `cluster` only that of servers to that of workers matters.
+// The break-even rate of whole pipelines, in which codec, transport and link
+// overlap: the rate at which `elems` elements take as long dense as encoded, to
+// 0.1 %. Infinity where they take longer dense at any rate (then the transport
+// keeps the cores busier than the codec would), 0 where at none. Only the ratio
+// of the servers' rate to the workers' counts of the rates in `cluster`.
 double BreakEvenBytesPerS(Aggregation dense_aggregation,
                           Aggregation codec_aggregation,
                           const ClusterCost& cluster, const CodecCost& codec,

@@ -30,15 +30,15 @@ struct Finding {
 // Speeds that T28 judges; measured, never assumed.
 struct CodecSpeed {
   std::string codec;
-  double encode_gbytes_per_s = 0;  // of raw gradient bytes
+  double encode_gbytes_per_s = 0;  // raw gradient bytes
   double decode_gbytes_per_s = 0;
   double break_even_gbps = 0;  // links slower than this gain
   double link_gbps = 0;        // 0: unknown
 };
 
 struct DoctorOptions {
-  uint64_t registered_bytes = uint64_t{1} << 30;  // that a job will pin
-  int priority = 3;  // of our traffic class: DSCP 26
+  uint64_t registered_bytes = uint64_t{1} << 30;  // bytes that a job will pin
+  int priority = 3;                               // our traffic class: DSCP 26
   std::optional<CodecSpeed> codec = {};
 };
 

@@ -18,7 +18,7 @@ namespace telegrad {
 absl::StatusOr<Machine> MachineFromFile(const std::string& path,
                                         const TopologyOptions& options = {});
 
-// The same for a text of JSON or XML; `source` stays empty.
+// Reads a machine from a text of JSON or XML; `source` stays empty.
 absl::StatusOr<Machine> MachineFromText(absl::string_view text);
 
 // This machine as libhwloc sees it, in a build with it, and nothing else; else

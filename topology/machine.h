@@ -78,7 +78,7 @@ struct Port {
   // no table, or a source that has no empty rows (hwloc).
   Known<int> gid_rows = {};
   Known<int> chosen_gid = {};  // index to use on this port, with the reasons
-  std::string net_interface = {};  // of the chosen GID, or of the port
+  std::string net_interface = {};  // the chosen GID's interface, or the port's
   bool operator==(const Port&) const = default;
 };
 
@@ -111,9 +111,9 @@ struct Nic {
   Known<uint32_t> pci_class = {};  // 0x020700
   Known<uint32_t> vendor = {};     // 0x15b3
   Known<uint32_t> device = {};
-  Known<int> node_type = {};         // 1 CA, 4 RNIC, 7 unspecified
-  Known<double> pcie_gbps = {};      // of its slot, by maximum speed and width
-  Known<double> pcie_now_gbps = {};  // by current speed and width
+  Known<int> node_type = {};     // 1 CA, 4 RNIC, 7 unspecified
+  Known<double> pcie_gbps = {};  // its slot's rate, by maximum speed and width
+  Known<double> pcie_now_gbps = {};     // its rate by current speed and width
   Tri has_device_node = Tri::kUnknown;  // /dev/infiniband/uverbsN
   bool is_rdma = false;
   std::vector<std::string> net_interfaces = {};
@@ -143,7 +143,8 @@ struct NetInterface {
   Known<int> mtu = {};
   Known<double> gbps = {};
   Known<int> numa_node = {};
-  std::vector<std::string> lower = {};      // of a bond, VLAN or bridge
+  // Interfaces below a bond, VLAN or bridge.
+  std::vector<std::string> lower = {};
   std::vector<std::string> addresses = {};  // "192.0.2.1", "fd00::1"
   std::map<int, bool> ecn_np = {};  // priority -> RoCE notification point on
   std::map<int, bool> ecn_rp = {};  // priority -> RoCE reaction point on
@@ -202,7 +203,7 @@ struct Capabilities {
 struct PathInfo {
   PathClass path = PathClass::kUnknown;  // over all links
   PathClass pcie = PathClass::kUnknown;  // without NVLink
-  std::string why = {};                  // of `path`
+  std::string why = {};                  // why `path` is what it is
   bool operator==(const PathInfo&) const = default;
 };
 

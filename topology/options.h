@@ -25,9 +25,9 @@ struct TopologyOptions {
   std::vector<ForcedGid> gids = {};      // TELEGRAD_GID_INDEX; the first counts
   std::optional<double> link_gbps = {};  // TELEGRAD_LINK_GBPS
   std::optional<bool> gdr = {};          // TELEGRAD_GDR: on, off; auto: none
-  std::string wanted_interface = {};     // of the rendezvous; empty: any
-  bool probe = false;                    // functional probes are allowed
-  // Of other software: UCX_*, NCCL_*, FI_*, ..., for the doctor.
+  std::string wanted_interface = {};  // the rendezvous' interface; empty: any
+  bool probe = false;                 // functional probes are allowed
+  // Variables of other software, for the doctor: UCX_*, NCCL_*, FI_*, ...
   std::map<std::string, std::string> environment = {};
 };
 

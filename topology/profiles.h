@@ -13,7 +13,7 @@ namespace telegrad {
 struct ProfileTensor {
   std::string name = {};
   int64_t num_elems = 0;   // > 0
-  bool is_matrix = false;  // of two or more dimensions: a layer's weights
+  bool is_matrix = false;  // it has two or more dimensions: a layer's weights
   double ready_ms = 0;     // since the backward pass began; 0: not told
   bool operator==(const ProfileTensor&) const = default;
 };

@@ -25,10 +25,10 @@ struct Scenario {
   int workers = 1;  // machines
   int servers = 0;  // machines that only serve; 0: co-located
   int gpus_per_node = 1;
-  double batch = 64;              // samples per GPU
-  double compute_s = 0;           // of a step of one GPU without communication
-  double images_per_s = 0;        // by which compute_s follows a sweep's batch
-  double link_gbps = 10;          // of a machine, each direction
+  double batch = 64;     // samples per GPU
+  double compute_s = 0;  // seconds of a step of one GPU without communication
+  double images_per_s = 0;        // makes compute_s follow a sweep's batch
+  double link_gbps = 10;          // a machine's link, each direction
   double server_link_gbps = 0;    // 0: as a worker's
   double intra_gbytes_per_s = 0;  // between GPUs; 0: by the calibration
   double cores = 0;  // for codecs and transport; 0: by the calibration
@@ -36,28 +36,28 @@ struct Scenario {
   // "auto" (a ring for gradients as they are on up to 8 machines, servers
   // otherwise) or the name of an Aggregation.
   std::string aggregation = "auto";
-  std::string transport = "TCP";  // ParseNetwork; of none: TCP's costs
-  double element_bits = 32;       // of gradients as they are
-  int64_t min_codec_elems = 0;    // smaller tensors are not encoded
-  int64_t chunk_elems = 0;        // 0: the best for each tensor
+  // ParseNetwork reads it; a name of no network has TCP's costs.
+  std::string transport = "TCP";
+  double element_bits = 32;     // bits of an element that is not encoded
+  int64_t min_codec_elems = 0;  // smaller tensors are not encoded
+  int64_t chunk_elems = 0;      // 0: the best for each tensor
   Overlap overlap = Overlap::kFull;
   bool first_layers_first = true;    // priorities on every resource
-  double dollars_per_hour = 0;       // of a machine
+  double dollars_per_hour = 0;       // one machine's price
   double epoch_samples = 1'281'167;  // ImageNet's training set
 };
 
 struct Prediction {
   double step_s = 0;
-  double comm_s = 0;     // of a step that does nothing else
+  double comm_s = 0;     // seconds of a step that does nothing else
   double exposed_s = 0;  // step_s less computing
   double samples_per_s = 0;
-  double efficiency =
-      0;  // of scaling: 1 when a step takes what computing takes
+  double efficiency = 0;  // scaling: 1 when a step takes what computing takes
   double bytes_per_worker = 0;  // sent in a step, by a machine with a worker
   double epoch_s = 0;
   double epoch_dollars = 0;
   std::string busiest = {};  // resource, "send"
-  double busiest_share = 0;  // of a step in which it is busy
+  double busiest_share = 0;  // the share of a step in which it is busy
 };
 
 // Plays several steps chunk by chunk: every resource of a machine serves one
@@ -73,7 +73,8 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
                       Scenario* scenario);
 
 struct SweepPoint {
-  std::vector<std::string> values = {};  // of the sweep's fields, in order
+  // Values of the sweep's fields, in order.
+  std::vector<std::string> values = {};
   Prediction prediction = {};
 };
 struct SweepResult {

@@ -60,7 +60,8 @@ const char* NetworkOf(const Machine& machine) {
   return Name(NetworkKind::kTcp);
 }
 
-// Of the lossy codec that pays on the fastest links, of those measured.
+// The speed of the lossy codec that pays on the fastest links, among those that
+// were measured.
 absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
                                                   const Machine& machine) {
   if (flags.calibration.empty()) return std::optional<CodecSpeed>();
@@ -237,7 +238,7 @@ void AddFlags(CLI::App& app, DoctorFlags& flags) {
       ->check(CLI::Range(0, 7))
       ->capture_default_str();
   app.add_flag("--probe", flags.probe, "Try what files alone cannot tell");
-  // Of how to look at one machine nothing has a meaning then.
+  // Options of how to look at one machine mean nothing beside --diff.
   for (CLI::Option* each : app.get_options()) {
     if (each != diff && each != app.get_help_ptr()) diff->excludes(each);
   }

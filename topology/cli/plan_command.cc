@@ -39,7 +39,7 @@ std::vector<std::string> AggregationNames() {
   return names;
 }
 
-// Of decisions that are the planner's without them.
+// Flags for decisions that the planner makes where they are not given.
 void DeclareConstraints(CLI::App& app, PlanFlags& flags) {
   PlanRequest& request = flags.request;
   app.add_option("--chunk-elements", flags.chunk_elems,
@@ -173,7 +173,7 @@ void SetConstraints(PlanFlags& flags) {
   }
 }
 
-// Of those that would change nothing beside others.
+// Refuses flags that would change nothing beside others.
 absl::Status CheckFlags(const PlanFlags& flags) {
   if (flags.has_allow && flags.request.gc_type != "auto") {
     return absl::InvalidArgumentError(absl::StrCat(

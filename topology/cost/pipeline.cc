@@ -91,7 +91,7 @@ class Builder {
             .fixed_s = messages * cluster_.message_cpu_s / cluster_.cores,
             .per_elem_s = bytes * cluster_.cpu_s_per_byte / cluster_.cores};
   }
-  // The same of frames to servers and back.
+  // What frames to servers and back cost a core.
   Use Frames(Resource core, double frames, double bytes) const {
     const double cpu_s = cluster_.frame_cpu_s > 0 ? cluster_.frame_cpu_s
                                                   : cluster_.message_cpu_s;
@@ -191,8 +191,9 @@ class Builder {
     AddCoreBytes(bits / 8 / workers_, cluster_.copy_s_per_byte);
   }
 
-  // Of jobs that are not small. The first one, from the caller to the thread
-  // that sends, and the last, back to it, are in what a frame costs.
+  // Hand-overs between threads of jobs that are not small. The first one, from
+  // the caller to the thread that sends, and the last, back to it, are in what
+  // a frame costs.
   void AddHandovers(Resource core, double count, double bits = 32) {
     if (cluster_.handover_s == 0) return;
     Add({{.resource = core,

@@ -55,7 +55,8 @@ Verdict Judge(const SysRoot& root, const Machine& machine) {
              Confidence::kInferred);
 }
 
-// Of the GPU and the RDMA device that are nearest to each other; null: none.
+// The path between the GPU and the RDMA device that are nearest to each other;
+// null: there is none.
 const PathInfo* NearestPath(const Machine& machine) {
   const PathInfo* nearest = nullptr;
   for (const std::vector<PathInfo>& row : machine.gpu_nic) {

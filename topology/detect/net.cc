@@ -100,7 +100,7 @@ std::vector<std::string> LowerOf(const SysRoot& root,
   return {names.begin(), names.end()};
 }
 
-// Of the RoCE congestion control, by priority.
+// Whether RoCE congestion control is on, by priority.
 std::map<int, bool> EnabledPriorities(const SysRoot& root,
                                       const std::string& folder) {
   std::map<int, bool> enabled;

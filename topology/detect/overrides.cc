@@ -53,7 +53,8 @@ class NicFilter {
 
 void SelectNics(const std::string& text, Machine& machine) {
   const NicFilter filter(text);
-  machine.environment["TELEGRAD_NICS"] = text;  // also of a machine from a file
+  // A machine from a file is to name them, too.
+  machine.environment["TELEGRAD_NICS"] = text;
   for (size_t i = 0; i < machine.nics.size();) {
     Nic& nic = machine.nics[i];
     std::erase_if(nic.ports, [&](const Port& port) {

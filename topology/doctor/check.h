@@ -120,7 +120,7 @@ struct FabricGroup {
 std::map<std::string, FabricGroup> GroupsOf(const Machine& machine);
 // The largest; empty where there is none.
 std::string KeptGroup(const std::map<std::string, FabricGroup>& groups);
-using BestRates = std::map<Fabric, double>;  // of active RDMA ports
+using BestRates = std::map<Fabric, double>;  // rates of active RDMA ports
 BestRates BestRatesOf(const Machine& machine);
 bool IsSlow(const Port& port, const BestRates& best);
 // "export TELEGRAD_NICS=...": without all ports that T04 and T09 would leave

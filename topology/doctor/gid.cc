@@ -14,7 +14,7 @@ namespace {
 
 // For an InfiniBand MTU of 4096 an interface must carry 96 bytes more.
 constexpr int kWantedMtu = 4200;
-// Of what the user said (topology/detect/overrides.cc).
+// The source of evidence that the user gave (topology/detect/overrides.cc).
 constexpr char kGidSource[] = "env TELEGRAD_GID_INDEX";
 
 template <typename Function>

@@ -38,8 +38,8 @@ bool IsBelow(const std::string& text, int major, int minor) {
   return parts[0] < major || (parts[0] == major && parts[1] < minor);
 }
 
-// Of the bridges whose control register the evidence names by its file
-// ("/sys/devices/.../0000:80:01.0/config").
+// How to switch ACS off on the bridges whose control register the evidence
+// names by its file ("/sys/devices/.../0000:80:01.0/config").
 std::string AcsHint(const Machine& machine) {
   constexpr char kClear[] = " ECAP_ACS+0x6.w=0000";
   std::vector<std::string> commands;

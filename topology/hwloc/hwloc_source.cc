@@ -29,7 +29,8 @@ absl::StatusOr<std::string> XmlOfHwloc() {
   const absl::Cleanup destroy = [topology] {
     hwloc_topology_destroy(topology);
   };
-  for (const char* component : kLeftOut) {  // of those that are there
+  // A component that is not there does no harm.
+  for (const char* component : kLeftOut) {
     hwloc_topology_set_components(
         topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   }

@@ -13,7 +13,7 @@ namespace telegrad::topology_import {
 namespace {
 
 constexpr size_t kMaxObjects = 512;
-constexpr double kLaneMbytes = 25000;  // of NVLink 2 and later but 5
+constexpr double kLaneMbytes = 25000;  // NVLink 2 and later, without 5
 
 // The words of all children of that name, in their order.
 std::vector<std::string> Words(const XmlElement& table,
@@ -73,7 +73,7 @@ void AddTable(const XmlElement& table, const GpObjects& objects,
       const bool is_link = b != nullptr && b->gpu != a->gpu &&
                            absl::SimpleAtod(values[i * size + j], &mbytes) &&
                            mbytes > 0 && mbytes < 1e7;
-      // Of two GPUs each direction stands in the table.
+      // Two GPUs have an entry for each direction in the table; one is taken.
       if (is_link && (b->gpu < 0 || i < j)) AddLink(*a, *b, mbytes, machine);
     }
   }

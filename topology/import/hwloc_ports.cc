@@ -69,7 +69,7 @@ Port ReadPort(const XmlElement& object, int number) {
   return port;
 }
 
-// Of InfiniBand row 0. Of RoCE the last of the best rows: the file has no
+// InfiniBand gets row 0. RoCE gets the last of the best rows: the file has no
 // types, and of two equal rows the kernel puts RoCE v2 behind v1.
 void ChooseGid(Port& port) {
   if (port.fabric == Fabric::kInfiniBand) {

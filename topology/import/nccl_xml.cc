@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kSource[] = "NCCL XML";
 
-// Of one lane of NVLink in one direction; 0: unknown.
+// GB/s of one lane of NVLink in one direction; 0: unknown.
 double NvlinkGbytesPerSecond(int compute_capability) {
   if (compute_capability >= 100) return 50;
   if (compute_capability >= 70) return 25;
@@ -303,7 +303,7 @@ class Importer {
       if (link.b == link.a) return Skip("an NVLink to itself", target);
       if (link.b < link.a && HasLink(link.b, link.a)) return;
     } else if (tclass == 0x068001u) {
-      link.b = GpuLink::kToCpu;  // of POWER9
+      link.b = GpuLink::kToCpu;  // a POWER9 processor
     } else {
       link.b_name = std::string(target);
     }

@@ -14,7 +14,7 @@ namespace telegrad::topology_import {
 // More than any machine has; a hostile file stops here.
 inline constexpr size_t kMaxGpus = 128;
 inline constexpr size_t kMaxNics = 1024;
-inline constexpr size_t kMaxPorts = 64;  // of a NIC
+inline constexpr size_t kMaxPorts = 64;  // a NIC's
 inline constexpr size_t kMaxLinks = 2048;
 inline constexpr size_t kMaxNotes = 100;
 

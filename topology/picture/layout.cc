@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kDeviceWidth = 158;
 constexpr double kDeviceHeight = 58;
-constexpr size_t kMaxLevels = 8;  // of switches; more are not drawn
+constexpr size_t kMaxLevels = 8;  // levels of switches; more are not drawn
 // Where a row of children ends, by kind.
 constexpr std::array<double, 4> kMaxWidth = {1560, 760, 730, 700};
 

@@ -12,9 +12,9 @@ struct Box {
   enum class Kind { kMachine, kPackage, kHostBridge, kSwitch, kGpu, kNic };
   Kind kind = Kind::kMachine;
   std::string title = {};
-  std::vector<std::string> lines = {};  // of a device
+  std::vector<std::string> lines = {};  // a device's text
   bool is_down = false;                 // a NIC without an active port
-  size_t index = 0;                     // of a device, in its list
+  size_t index = 0;                     // a device's place in its list
   std::vector<Box> children = {};
   double x = 0;
   double y = 0;

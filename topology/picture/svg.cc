@@ -123,7 +123,7 @@ double DrawNvlinks(const Machine& machine, const Box& root, double y,
                    std::string& svg) {
   const std::vector<const Box*> gpus =
       Devices(root, Box::Kind::kGpu, machine.gpus.size());
-  std::map<size_t, int> lanes;  // of a GPU, to switches
+  std::map<size_t, int> lanes;  // a GPU's lanes to switches
   std::set<std::string> switches;
   for (const GpuLink& link : machine.links) {
     const auto a = static_cast<size_t>(link.a);

@@ -10,8 +10,9 @@ namespace telegrad {
 Aggregation DenseAggregation(const Estimate& estimate, double step_bytes,
                              std::string* why);
 
-// The same with a codec, where `dense` is without: codes of constant width that
-// add go round a ring like floats; others are summed where their shard lives.
+// How gradients are summed with a codec, where `dense` is how they are without:
+// codes of constant width that add go round a ring like floats; others are
+// summed where their shard lives.
 Aggregation CodecAggregation(Aggregation dense, const CodecFigures& codec,
                              const CodecCost& cost);
 

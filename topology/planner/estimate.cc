@@ -88,7 +88,8 @@ bool RatesDiffer(Plan* plan) {
   return true;
 }
 
-// Of a run each worker process has one GPU, and sums for itself.
+// Sums over a machine's GPUs come first, except in a run: there each worker
+// process has one GPU, and sums for itself.
 void SetGpus(const Calibration& calibration, const PlanRequest& request,
              Estimate* estimate, Plan* plan) {
   if (!request.worker_hosts.empty()) return;

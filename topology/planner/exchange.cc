@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kBytesPerGbit = 1e9 / 8;
 constexpr char kGiven[] = "the job's codec and its rules";
-constexpr double kMinGain = 0.01;  // of a step; less is not worth a loss
+constexpr double kMinGain = 0.01;  // a part of a step; less is not worth a loss
 
 // Elements of a tensor's chunks.
 int64_t ChunkElems(const PlanRequest& request, const Pipeline& pipeline,
@@ -127,7 +127,7 @@ class Chooser {
     }
   }
 
-  // That of dense tensors, unless one of the codecs needs another.
+  // Dense tensors' aggregation, unless one of the codecs needs another.
   Aggregation AggregationOf(const Costs& costs) const {
     Aggregation aggregation = dense_aggregation_;
     if (IsFixed()) return aggregation;
@@ -381,8 +381,8 @@ class Chooser {
   Plan& plan_;
   Estimate hopeful_;
   Aggregation dense_aggregation_ = Aggregation::kLocal;
-  std::string why_;                      // this one
-  Costs given_;                          // of `tensor_codecs`
+  std::string why_;  // why the aggregation is what it is
+  Costs given_;      // costs of the codecs in `tensor_codecs`
   std::vector<std::string> unmeasured_;  // codecs
 };
 

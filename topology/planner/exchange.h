@@ -16,7 +16,8 @@ struct Estimate {
   double reduce_spread = 0;   // relative
   bool rates_differ = false;  // by more than 1.5 among machines
   double backward_s = 0;
-  std::vector<double> ready_s = {};  // of each tensor, in forward order
+  // When each tensor is ready, in forward order.
+  std::vector<double> ready_s = {};
 };
 
 // Collects it from the network and machines of `plan`, the calibration and the

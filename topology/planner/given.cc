@@ -102,7 +102,7 @@ class GivenCheck {
                   ", which is not in every build");
   }
 
-  // The same machines, each under its name.
+  // The plan must be for the job's machines, each under its name.
   absl::Status CheckHosts() const {
     if (request_.workers != 0 && request_.workers != plan_.workers) {
       return Refuse("is for ", plan_.workers,
@@ -184,7 +184,7 @@ class GivenCheck {
                   ", which has no RoCE v2 address there");
   }
 
-  // Of a source without rows only the chosen one is known.
+  // A source without rows tells only the chosen one.
   static bool HasRow(const Port& port, int row) {
     if (port.gids.empty()) {
       return !port.chosen_gid.known() || *port.chosen_gid.value == row;
@@ -234,7 +234,7 @@ class GivenCheck {
         "; plan with --memory host");
   }
 
-  // Those of a file are of its run's workers.
+  // The pushers of a plan from a file must be those of this job's hosts.
   absl::Status CheckPushers() const {
     const Constraint<bool>& told = request_.tier_one;
     if (told.is_set() && !told.value) {

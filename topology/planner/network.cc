@@ -240,10 +240,11 @@ class NetworkChooser {
   Plan& plan_;
   Decision decision_;
   std::optional<NetworkKind> wish_;
-  std::string transport_;  // that flags name
+  std::string transport_;  // the transport that flags name
   std::string why_;        // these flags
   std::vector<Evidence> against_;
-  std::vector<std::string> obstacles_;  // of the first machine's cards
+  // Why the first machine's cards do not fit.
+  std::vector<std::string> obstacles_;
   std::vector<std::string> lacking_;
 };
 

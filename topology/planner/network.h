@@ -48,7 +48,7 @@ bool IsUp(const Port& port);
 
 void Append(const std::vector<Evidence>& more, std::vector<Evidence>* all);
 
-// Of PlanRequest::bound; empty: none.
+// The interface that PlanRequest::bound names for the machine; empty: none.
 std::string BoundInterface(const PlanRequest& request, const Machine& machine);
 
 // The ports of a card that the network can use, the fastest first.

@@ -114,7 +114,8 @@ std::string PlanFacts(const Plan& plan) {
 
 namespace {
 
-// Of the interface that a member is bound to, or of any.
+// Whether the interface that a member is bound to goes over a bond; where it is
+// bound to none, whether any interface is one.
 bool UsesBond(const PlanRequest& request, const Machine& machine) {
   const std::string interface = BoundInterface(request, machine);
   if (!interface.empty()) return IsOverBond(machine.interfaces, interface);
@@ -200,8 +201,8 @@ void SortMachines(std::vector<MachinePlan>* machines) {
   *machines = std::move(sorted);
 }
 
-// Of the interfaces that members are bound to, else of the cards that the plan
-// has; of the slowest machine. 0: unknown.
+// The slowest machine's rate: by the interfaces that members are bound to, else
+// by the cards that the plan has. 0: unknown.
 double LeastGbps(std::span<const Machine* const> machines,
                  const PlanRequest& request, const Plan& plan) {
   double least = 0;

@@ -10,7 +10,8 @@
 namespace telegrad {
 namespace {
 
-constexpr double kLeastGain = 0.05;  // of a prediction; less is no advice
+// A part of a prediction; less is no advice.
+constexpr double kLeastGain = 0.05;
 
 }  // namespace
 

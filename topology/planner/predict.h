@@ -20,7 +20,7 @@ struct Times {
   double exposed_s = 0;  // what backward does not hide of it
 };
 
-// Of a step; `pipelines` has the codec of each of `tensors`.
+// Times of a step; `pipelines` has the codec of each of `tensors`.
 Times PredictTimes(const Pipelines& pipelines,
                    const std::vector<TensorPlan>& tensors,
                    const Estimate& estimate);

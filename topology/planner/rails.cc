@@ -82,7 +82,7 @@ std::vector<Candidate> FindCandidates(const Machine& machine,
     }
   }
   KeepNear(machine, network, interface, &found);
-  std::set<size_t> nics;  // of each the best port
+  std::set<size_t> nics;  // cards whose best port is kept
   double best = 0;
   std::erase_if(found, [&](const Candidate& each) {
     best = std::max(best, each.gbps);

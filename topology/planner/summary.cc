@@ -26,7 +26,7 @@ std::string CardsOf(const GpuPlan& gpu) {
   return gpu.gpu.empty() ? text : absl::StrCat(gpu.gpu, " ", text);
 }
 
-// Those of two machines are named, the others counted.
+// The cards of two machines are named, other machines are counted.
 Decision Cards(const Plan& plan) {
   Decision cards{.what = Decision::Kind::kCards};
   if (plan.network == NetworkKind::kLocal) {

@@ -20,7 +20,7 @@ struct Chunk {
 struct Event {
   enum class Kind : uint8_t { kCompute, kUseEnds, kStageStarts };
   double time = 0;
-  uint64_t order = 0;  // of making; equal times keep it
+  uint64_t order = 0;  // counts events as they are made; equal times keep it
   Kind kind = Kind::kCompute;
   size_t chunk = 0;
   size_t resource = 0;
@@ -40,7 +40,7 @@ struct Waiter {
   }
 };
 
-struct Server {  // of one resource
+struct Server {  // a queue before one resource
   bool is_busy = false;
   std::priority_queue<Waiter> waiting = {};
 };
@@ -208,9 +208,9 @@ class Engine {
   std::vector<std::vector<size_t>> by_layer_;
   std::vector<size_t> missing_;  // chunks of each tensor
   size_t num_missing_ = 0;
-  size_t position_ = 0;  // of the step's 2 L layers
+  size_t position_ = 0;  // the layer of the step, of 2 L
   bool is_waiting_ = false;
-  std::vector<double> starts_;  // of forward passes
+  std::vector<double> starts_;  // when forward passes began
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Play {
   };
   std::vector<Tensor> tensors = {};
   std::vector<double> layers = {};  // shares of either pass; their sum is 1
-  double forward_s = 0;             // of all layers
+  double forward_s = 0;             // seconds of all layers
   double backward_s = 0;
   Overlap overlap = Overlap::kFull;
   bool first_layers_first = true;

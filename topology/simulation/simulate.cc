@@ -15,7 +15,7 @@ namespace telegrad {
 namespace {
 
 constexpr double kBytesPerGbit = 1e9 / 8;
-constexpr int64_t kMaxChunks = 100'000;  // of a step
+constexpr int64_t kMaxChunks = 100'000;  // in a step
 constexpr int kMaxRing = 8;
 constexpr double kGpuReduceElemsPerS = 50e9;  // assumed: 600 GB/s of memory
 constexpr const char* kResourceNames[] = {
@@ -61,7 +61,7 @@ absl::Status TakeLink(const Scenario& scenario, const Calibration& calibration,
                       ClusterCost* cluster) {
   ASSIGN_OR_RETURN(const std::optional<NetworkKind> network,
                    ParseNetwork(scenario.transport));
-  // Of no machine it is known that it has more than TCP.
+  // TCP is the only link that any machine is known to have.
   const char* name = Name(network.value_or(NetworkKind::kTcp));
   if (calibration.FindLink(name) != nullptr) {
     SetLink(calibration, name, cluster);
