@@ -11,7 +11,8 @@ namespace telegrad {
 // what the transport refuses by itself.
 absl::Status CheckTransport(const TransportOptions& options);
 
-// The same while the transport itself is open, whatever the name says.
+// CheckTransport for options whose transport is yet to be chosen, whatever the
+// name says.
 absl::Status CheckOpenTransport(TransportOptions options);
 
 // InvalidArgument for a transport that reaches contexts of its process only.

@@ -108,7 +108,7 @@ class EndpointTable {
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
   std::vector<EndpointId> closing_;   // not open
-  std::vector<EndpointId> greeting_;  // whose peer's hello is due
+  std::vector<EndpointId> greeting_;  // endpoints whose peer's hello is due
 };
 
 // Endpoints that have something to do, each once; an `Endpoint` has an id and a
@@ -139,7 +139,7 @@ class Turns {
 
  private:
   std::vector<EndpointId> waiting_;
-  std::vector<EndpointId> now_;  // those that Take has yet to call
+  std::vector<EndpointId> now_;  // endpoints that Take has yet to call
 };
 
 // Completions of sends that Progress has yet to call. One thread.
@@ -159,7 +159,7 @@ class DueCompletions {
   }
   bool empty() const { return due_.empty(); }
 
-  // Also those that come to be due meanwhile. How many.
+  // Calls completions that come to be due meanwhile, too; how many.
   size_t CallAll() {
     size_t count = 0;
     for (; !due_.empty(); ++count) {
@@ -175,7 +175,8 @@ class DueCompletions {
     SendDone done;
     absl::Status status;
   };
-  std::pmr::unsynchronized_pool_resource memory_;  // that `due_` gave back
+  // Memory that `due_` gave back.
+  std::pmr::unsynchronized_pool_resource memory_;
   std::pmr::deque<Due> due_{&memory_};
 };
 

@@ -44,10 +44,11 @@ struct Entry {
   absl::Status (*check)(const TransportOptions&) = nullptr;
   bool stays_in_process = false;
   absl::Status (*open)() = nullptr;  // its library; null: it needs none
-  int files_per_peer = 0;  // which it opens, and says late that it could not
+  // Files that it opens, and says late that it could not.
+  int files_per_peer = 0;
 };
 
-// Of `tls`, while the transport is open.
+// Values of `tls` while the transport is yet to be chosen.
 constexpr const char* kTls[] = {"", "tcp", "shm", "verbs", "efa"};
 
 constexpr std::array kTransports = {
@@ -90,8 +91,8 @@ TransportFactory Decorate(bool is_asked_for, Decorator decorate,
   };
 }
 
-// That, behind an emulated link, faults and their remedy where they are asked
-// for.
+// Puts `make`'s transport behind an emulated link, faults and their remedy
+// where they are asked for.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
     Factory make, const TransportOptions& options, TransportHandler* handler) {
   TransportFactory decorated = [make](const TransportOptions& inner_options,
@@ -138,8 +139,8 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeDirect(
   return MakeBounceTransport(make, options, std::move(copier), handler);
 }
 
-// The same for memory of devices, as `options.memory` asks; any memory takes
-// what a peer that stages sends in pieces. With a prefix it is the inner
+// Makes a transport for memory of devices, as `options.memory` asks; any memory
+// takes what a peer that stages sends in pieces. With a prefix it is the inner
 // context of a decorator, which sees to that.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeForMemory(
     const TransportFactory& make, TransportOptions options,

@@ -15,7 +15,7 @@ inline absl::Status NotOpen(EndpointId to) {
       absl::StrCat("send: endpoint ", to, " is not open"));
 }
 
-// That a context made with `options` sends and takes.
+// The largest header that a context made with `options` sends and takes.
 inline size_t MaxHeaderBytes(const TransportOptions& options) {
   return kMaxHeaderBytes + options.prefix_bytes;
 }
@@ -46,7 +46,7 @@ inline absl::Status CheckTarget(Bytes target, size_t payload_bytes,
                                           " bytes for ", payload_bytes,
                                           ", or no host memory"));
 }
-// The same of an answer that may be an error, which stays.
+// Checks an answer that may be an error, which stays.
 inline void CheckTarget(absl::StatusOr<Bytes>& target, size_t payload_bytes,
                         bool takes_device = false) {
   if (!target.ok()) return;

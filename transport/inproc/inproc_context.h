@@ -64,8 +64,8 @@ class InprocContext : public TransportContext {
   EndpointId next_id_ = 1;
   uint64_t next_token_ = 1;
   size_t num_events_ = 0;
-  std::vector<Event> events_;                      // of Progress; empty outside
-  std::pmr::unsynchronized_pool_resource memory_;  // of `sends`
+  std::vector<Event> events_;  // events of one Progress; empty outside
+  std::pmr::unsynchronized_pool_resource memory_;  // memory of `sends`
   std::unordered_map<EndpointId, Endpoint> endpoints_;
   std::deque<EndpointId> failed_;
   std::deque<EndpointId> closing_;

@@ -37,9 +37,9 @@ struct Outgoing {
   std::array<std::byte, kMaxCarriedBytes> header = {};
   size_t header_bytes = 0;
   ConstBytes payload = {};
-  Registration registration = {};  // of one on a device
+  Registration registration = {};  // for a payload on a device
   SendDone done = nullptr;
-  size_t offset = 0;  // of the payload, already in slots
+  size_t offset = 0;  // bytes of the payload that are in slots already
   bool is_begun = false;
   bool is_in_slots = false;  // all of it
   bool is_large = false;     // the payload goes another way than the record
@@ -57,7 +57,7 @@ struct Incoming {
   size_t payload_bytes = 0;
   size_t received = 0;
   Bytes target = {};
-  Registration registration = {};  // of one on a device
+  Registration registration = {};  // for a target on a device
 };
 
 // kOpen --Close--> kClosing --acknowledged, or grace over--> gone
@@ -67,7 +67,7 @@ enum class State : uint8_t { kOpen, kClosing, kPeerClosed, kFailed };
 
 struct Endpoint {
   EndpointId id = 0;
-  uint64_t token = 0;  // that its peer shows
+  uint64_t token = 0;  // the token that its peer shows
   State state = State::kOpen;
   absl::Status why;           // what OnClosed will say; set when not open
   TimePoint close_by = {};    // when not open
@@ -80,8 +80,8 @@ struct Endpoint {
   UniqueFd socket;
   bool is_connecting = false;
   bool has_ended = false;  // the peer has disconnected
-  std::string unsent;      // of our hello
-  std::string received;    // of the peer's
+  std::string unsent;      // the rest of our hello
+  std::string received;    // the peer's hello so far
 
   // From the peer's hello.
   bool has_greeted = false;
@@ -92,10 +92,11 @@ struct Endpoint {
   fi_addr_t peer = FI_ADDR_NOTAVAIL;
   bool is_fragile = false;  // Fabric::IsFragile
 
-  std::list<Outgoing> messages;  // whose `done` is due, in order of sending
+  // Messages whose `done` is due, in order of sending.
+  std::list<Outgoing> messages;
   std::list<Outgoing>::iterator next = messages.end();  // not yet in slots
-  size_t num_slots = 0;                                 // that libfabric has
-  bool has_turn = false;                                // to send
+  size_t num_slots = 0;   // slots that libfabric has
+  bool has_turn = false;  // to send
   uint32_t next_to_send = 0;
 
   uint32_t next_to_hear = 0;
@@ -112,8 +113,9 @@ struct Endpoint {
   uint64_t next_tag_to_hear = 0;
   size_t num_untaken = 0;         // large messages that we have sent
   size_t num_large_incoming = 0;  // and not yet whole
-  std::deque<Outgoing*> exposed;  // those, in shared memory
-  Buffer scratch;                 // for what comes after Close
+  // Large messages in shared memory that the peer has not taken.
+  std::deque<Outgoing*> exposed;
+  Buffer scratch;  // for what comes after Close
   // Last: ended before the memory. One for each direction, so that never
   // both sides connect at once.
   std::unique_ptr<Lane> send_lane, receive_lane;

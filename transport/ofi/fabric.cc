@@ -241,7 +241,7 @@ void Fabric::Poll(std::vector<Completion>* completions) {
 void Fabric::PollError(std::vector<Completion>* completions) {
   fi_cq_err_entry entry{};
   if (fi_cq_readerr(queue_.get(), &entry, 0) != 1) return;
-  if (entry.op_context == nullptr) return;  // of no operation of ours
+  if (entry.op_context == nullptr) return;  // no operation of ours
   completions->push_back(
       {static_cast<Slot*>(entry.op_context), 0, std::max(entry.err, 1)});
 }

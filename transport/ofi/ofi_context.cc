@@ -37,10 +37,10 @@ constexpr uint64_t kFirstEndpointKey = 16;
 constexpr Duration kSilenceGrace = std::chrono::seconds(20);
 // How long a peer on another thread may take to leave our memory alone.
 constexpr Duration kLeaveGrace = std::chrono::milliseconds(100);
-constexpr int kMaxPolls = 4;  // of the queue, until all else has its turn
+constexpr int kMaxPolls = 4;  // polls of the queue, until all else has its turn
 // Asking the sockets costs a system call.
 constexpr unsigned kPollsPerSocketPoll = 16;
-// Of the naps where libfabric has no file to wait for, or no room to send.
+// Naps where libfabric has no file to wait for, or no room to send.
 constexpr Duration kFirstNap = std::chrono::microseconds(20);
 constexpr Duration kLongestNap = std::chrono::milliseconds(1);
 
@@ -300,8 +300,8 @@ void OfiContext::Cut(Endpoint& cut) {
   lanes_.Close(endpoint);  // from here on libfabric has no memory of the user
   fabric_->Forget(endpoint.id);
   if (endpoint.has_greeted) fabric_->RemovePeer(endpoint.peer_address);
-  // Also for a child that has inherited it: before `done`, after which the
-  // memory that the peer may be reading is used again.
+  // A child that has inherited the socket loses it, too: before `done`, after
+  // which the memory that the peer may be reading is used again.
   (void)shutdown(endpoint.socket.get(), SHUT_RDWR);
   endpoint.socket.Close();
   sender_.Refuse(endpoint);

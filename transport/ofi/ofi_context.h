@@ -82,7 +82,7 @@ class OfiContext : public TransportContext {
   IdlePolls idle_polls_;
   bool has_yielded_ = false;  // since anything moved
   unsigned num_polls_ = 0;
-  Duration nap_ = {};      // of the next sleep without a file to wait for
+  Duration nap_ = {};  // how long the next sleep without a file to wait for is
   size_t num_moved_ = 0;   // completions since HandleEvents began
   size_t num_events_ = 0;  // since HandleEvents began
 };

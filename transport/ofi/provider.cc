@@ -234,7 +234,7 @@ bool IsAddressLike(const fi_info& info, absl::string_view own,
     const bool is_socket = info.addr_format == FI_SOCKADDR ||
                            info.addr_format == FI_SOCKADDR_IN ||
                            info.addr_format == FI_SOCKADDR_IN6;
-    // The same family, or libfabric reads beyond the end.
+    // The family must be the same, or libfabric reads beyond the end.
     return !is_socket || own.substr(0, sizeof(sa_family_t)) ==
                              peers.substr(0, sizeof(sa_family_t));
   }

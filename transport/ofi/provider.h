@@ -18,7 +18,8 @@ using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
 
 // libfabric's error codes are positive here.
 absl::Status FabricError(absl::string_view what, int code);
-// Of what a function of libfabric has returned: 0 or a negative code.
+// Makes a status of what a function of libfabric has returned: 0 or a negative
+// code.
 absl::Status CheckFi(absl::string_view what, int result);
 
 // The first provider that `options.tls` allows and libfabric offers for the

@@ -17,7 +17,7 @@ namespace {
 // Completions may come out of order; a peer whose records are further apart
 // than its slots allow is broken.
 constexpr uint32_t kReorderWindow = 256;
-// That wait behind a large one.
+// Messages that may wait behind a large one.
 constexpr size_t kMaxIncoming = 65536;
 
 }  // namespace

@@ -17,8 +17,8 @@ inline bool NeedsRegistration(int mr_mode, DeviceKind device) {
   return (mr_mode & demands) != 0;
 }
 
-// Of memory to send and to receive into; points to `part`. `key`: no other
-// registration's; providers without FI_MR_PROV_KEY take it.
+// Attributes of memory to send and to receive into; points to `part`. `key`: no
+// other registration's; providers without FI_MR_PROV_KEY take it.
 inline fi_mr_attr AttributesOf(const iovec& part, Device device, uint64_t key) {
   fi_mr_attr attributes{};
   attributes.mr_iov = &part;

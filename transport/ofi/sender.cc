@@ -16,7 +16,7 @@
 namespace telegrad::ofi {
 namespace {
 
-// Of one endpoint, so that one slow peer does not take all slots.
+// One endpoint's share, so that one slow peer does not take all slots.
 constexpr size_t kMaxSlotsInFlight = 16;
 
 }  // namespace

@@ -19,7 +19,8 @@ class Sender {
   Sender(Fabric& fabric, Endpoints& endpoints, LaneAgreement& lanes)
       : fabric_(fabric), endpoints_(endpoints), lanes_(lanes) {}
 
-  // Of a payload on a device, which goes from there by a lane or not at all.
+  // Registers a payload on a device, which goes from there by a lane or not at
+  // all.
   absl::StatusOr<Registration> Register(const Endpoint& endpoint,
                                         ConstBytes payload);
   void Send(Endpoint& endpoint, ConstBytes header, ConstBytes payload,
@@ -60,7 +61,7 @@ class Sender {
   Fabric& fabric_;
   Endpoints& endpoints_;
   LaneAgreement& lanes_;
-  Turns turns_;              // of those that have something to send
+  Turns turns_;              // endpoints that have something to send
   bool is_stalled_ = false;  // libfabric took no more; it does not say when
   uint64_t num_large_ = 0;
   DueCompletions done_;

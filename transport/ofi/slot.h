@@ -34,16 +34,16 @@ struct Slot {
   fi_context2 context = {};  // first: libfabric's, while it has the slot
   std::byte* bytes = nullptr;
   void* descriptor = nullptr;
-  FidPtr<fid_mr> registered;  // of the user's memory, for this operation
+  FidPtr<fid_mr> registered;  // the user's memory, for this operation
   Role role = Role::kSend;
   EndpointId endpoint = 0;  // 0: nobody waits for it
-  void* message = nullptr;  // of that endpoint
+  void* message = nullptr;  // the message of that endpoint
 };
 
 struct Completion {
   Slot* slot = nullptr;
   size_t num_bytes = 0;  // received
-  int error = 0;         // of libfabric, positive
+  int error = 0;         // libfabric's code, positive
 };
 
 }  // namespace telegrad::ofi

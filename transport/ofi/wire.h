@@ -21,7 +21,7 @@ struct Hello {
   uint32_t endpoint = 0;  // what its sender calls this connection
   uint64_t token = 0;     // to be shown in each record to that sender
   std::string fabric;     // must be the same on both sides
-  std::string address;    // of libfabric, as fi_getname gives it
+  std::string address;    // libfabric's address, as fi_getname gives it
 };
 constexpr size_t kHelloBytes = 32;  // before the two texts
 constexpr size_t kMaxHelloText = 512;
@@ -47,7 +47,7 @@ enum class Kind : uint8_t {
   // To send large messages another way. In shared memory the header is the
   // address of the sender's token, for the hearer to try if it can read there.
   kOffer = 3,
-  kAccept = 4,  // of an offer; the header is the address of a lane, if any
+  kAccept = 4,  // takes an offer; the header is the address of a lane, if any
   kLarge = 5,   // a message whose payload comes another way
   kTaken = 6,   // the first large message that was not taken yet is now
 };
@@ -66,7 +66,7 @@ constexpr size_t kRecordBytes = 32;  // before header and data
 
 // Large messages of one endpoint and direction that are not taken yet.
 constexpr size_t kMaxLarge = 8;
-constexpr size_t kPlaceBytes = 8;  // of the data of kLarge in shared memory
+constexpr size_t kPlaceBytes = 8;  // bytes of kLarge's data in shared memory
 
 // Writes all but data; returns how many bytes: kRecordBytes + header.size.
 size_t PackRecord(const Record& record, std::byte* out);

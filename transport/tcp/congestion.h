@@ -37,7 +37,7 @@ class Congestion {
  public:
   explicit Congestion(std::string wish) : wish_(std::move(wish)) {}
 
-  // Of a connected socket: it depends on how far the peer is.
+  // Sets a connected socket: the choice depends on how far the peer is.
   void Choose(int socket) {
     SetCongestion(socket, wish_);
     last_ = CongestionControlOf(socket);

@@ -51,7 +51,7 @@ struct Connection {
   bool is_ending = false;  // read up to the end
   bool has_turn = false;   // in turns_
 
-  std::optional<PeerMemory> memory;  // of a local one
+  std::optional<PeerMemory> memory;  // a local peer's
   SendQueue queue = {};
   Incoming incoming;
 };

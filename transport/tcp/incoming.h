@@ -32,7 +32,7 @@ class Incoming {
   // From kHead to End.
   const Record& record() const { return record_; }
   const std::byte* extra() const { return head_.data() + kRecordBytes; }
-  ConstBytes header() const {  // of a message
+  ConstBytes header() const {  // the message's header
     const size_t place = record_.kind == Kind::kExposed ? kPlaceBytes : 0;
     return {extra() + place, record_.header_bytes - place};
   }
@@ -73,7 +73,7 @@ class Incoming {
   Record record_ = {};   // valid from kRecordBytes on
   bool is_begun_ = false;
   Bytes target_ = {};
-  size_t num_received_ = 0;  // of the payload
+  size_t num_received_ = 0;  // bytes of the payload so far
 };
 
 }  // namespace telegrad::tcp

@@ -27,10 +27,10 @@ struct PeerSocket {
 std::string SameHostName(absl::string_view address);
 // Not open: nobody listens there, or it is not of this user.
 PeerSocket ReachOnSameHost(absl::string_view address);
-// Of a socket that was reached or accepted; not open: not of this user.
+// Tests a socket that was reached or accepted; not open: not of this user.
 PeerSocket Trusted(UniqueFd socket);
 
-// Of this process.
+// This process's mark.
 Mark MakeMark();
 
 // Which of two processes of one machine reads the other's memory. One thread.
@@ -38,7 +38,8 @@ class PeerMemory {
  public:
   explicit PeerMemory(int peer_process) : peer_process_(peer_process) {}
 
-  // That its memory be read. InvalidArgument: it breaks the protocol.
+  // Takes the peer's offer to have its memory read. InvalidArgument: it breaks
+  // the protocol.
   absl::Status TakeOffer(const Offer& offer);
   absl::Status TakeAccept();
 

@@ -48,12 +48,12 @@ class SendQueue {
   Written Write(int socket, size_t most_bytes, DueCompletions& done);
   // The peer has copied the oldest that is exposed; false: none is.
   bool FinishExposed(DueCompletions& done);
-  // Of what is exposed, and of what is not written.
+  // Ends what is exposed, and what is not written.
   void End(const absl::Status& exposed, const absl::Status& unwritten,
            DueCompletions& done);
 
  private:
-  static constexpr size_t kMaxPieces = 64;  // of one call of the kernel
+  static constexpr size_t kMaxPieces = 64;  // pieces of one call of the kernel
   using Pieces = std::array<iovec, kMaxPieces>;
 
   size_t Gather(size_t most_bytes, Pieces& out) const;

@@ -38,10 +38,11 @@ namespace tcp {
 namespace {
 
 constexpr size_t kStagingBytes = size_t{64} << 10;
-// That wait in the kernel to be sent. More is written into memory long before
-// the card, or the receiver next door, reads it, and has left the cache then.
+// Bytes that wait in the kernel to be sent. More is written into memory long
+// before the card, or the receiver next door, reads it, and has left the cache
+// then.
 constexpr int kUnsentBytes = 64 << 10;
-// Of so few, each is asked, which is faster than to ask which one to ask.
+// Each of so few is asked, which is faster than to ask which one to ask.
 constexpr size_t kFewConnections = 4;
 constexpr unsigned kPollsPerSocketPoll = 16;
 
@@ -228,8 +229,8 @@ void TcpContext::FailProtocol(Connection& connection, absl::string_view what) {
 void TcpContext::Cut(Connection& cut) {
   const std::unique_ptr<Connection> removed = connections_.Remove(cut.id);
   Connection& connection = *removed;
-  // Also for a child that has inherited it: before `done`, after which the
-  // memory that the peer may be reading is used again.
+  // A child that has inherited the socket loses it, too: before `done`, after
+  // which the memory that the peer may be reading is used again.
   if (connection.is_local()) (void)shutdown(connection.socket.get(), SHUT_RDWR);
   connection.socket.Close();
   // Who hears a goodbye has copied all before it.

@@ -69,7 +69,7 @@ class TcpContext : public TransportContext {
   const Mark mark_;
 
   EndpointTable<Connection> connections_;
-  Turns turns_;  // of those that may read or write
+  Turns turns_;  // connections that may read or write
   DueCompletions done_;
   std::vector<std::byte> staging_;  // what is read beside payloads
   bool is_progressing_ = false;

@@ -17,7 +17,7 @@
 namespace telegrad::tcp {
 
 enum class Kind : uint8_t {
-  kHello = 0x54,  // of version 1: "T", 1, zero, "GRAD" where the size stands
+  kHello = 0x54,  // version 1: "T", 1, zero, "GRAD" where the size stands
   kMessage = 1,
   kGoodbye = 2,  // nothing follows, and nothing more is heard
   // Between processes of one machine only.
@@ -55,7 +55,7 @@ absl::StatusOr<Record> ParseRecord(const std::byte* bytes, bool is_local,
                                    size_t max_header_bytes);
 
 struct Offer {
-  uint64_t place = 0;  // of the mark
+  uint64_t place = 0;  // where the mark lies
   Mark mark;
 };
 void PackOffer(const Mark* mark, std::byte* out);

@@ -17,7 +17,7 @@ bool SameIp(const sockaddr* a, const sockaddr* b);
 // NotFound if no interface has it, the wildcard included.
 absl::StatusOr<std::string> InterfaceOf(const SocketAddress& address);
 
-// Of a list of what UCX calls devices ("eth0,mlx5_0:1") the RDMA ports alone.
+// The RDMA ports alone in a list of what UCX calls devices ("eth0,mlx5_0:1").
 std::vector<std::string> RdmaPortsOf(absl::string_view devices);
 
 }  // namespace telegrad::ucx

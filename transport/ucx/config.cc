@@ -120,7 +120,7 @@ absl::Status SetGidRow(const TransportOptions& options, Config& config) {
                    "UCX_IB_GID_INDEX", absl::StrCat(*row));
 }
 
-// Those of ours that the user's UCX_TLS leaves.
+// Our transports of shared memory that the user's UCX_TLS leaves.
 std::string ShmTls(absl::string_view users) {
   const bool is_negative = absl::ConsumePrefix(&users, "^");
   std::set<std::string> named;

@@ -34,7 +34,7 @@ class Sender;
 //   kLane = UCX worker address       empty: no lane could be made
 //   kReady = is_ready:u8             '1' if the peer's lane could be opened
 // and kData goes by shared memory if both are ready.
-constexpr unsigned kMessageId = 0;  // of UCX
+constexpr unsigned kMessageId = 0;  // the identifier of UCX's active message
 constexpr size_t kPrefixBytes = 8;
 constexpr uint8_t kPrefixVersion = 2;
 enum class Kind : uint8_t {
@@ -81,14 +81,14 @@ struct Outgoing {
 struct Incoming {
   Receiver* receiver = nullptr;  // null: abandoned
   EndpointId endpoint = 0;
-  ucp_worker_h worker = nullptr;  // that heard it
+  ucp_worker_h worker = nullptr;  // the worker that heard it
   Kind kind = Kind::kData;
   uint32_t sequence = 0;
   std::array<std::byte, kMaxControlBytes> header;
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
   void* descriptor = nullptr;   // what UCX keeps for us; null: nothing
-  std::vector<std::byte> copy;  // of the payload that it does not keep
+  std::vector<std::byte> copy;  // the payload, where UCX does not keep it
   bool is_rendezvous = false;
   Bytes target;  // what OnHeader gave
   bool has_arrived = false;
@@ -124,14 +124,15 @@ struct Endpoint {
   std::unique_ptr<Lane> lane;      // null: no shared memory
   std::deque<Outgoing*> unrouted;  // until the route is known
 
-  std::vector<Outgoing*> lane_sends;  // that UCX has, over shared memory
+  // Messages that UCX has, over shared memory.
+  std::vector<Outgoing*> lane_sends;
 
   uint32_t next_to_send = 0;
   uint32_t next_to_announce = 0;
   std::map<uint32_t, Incoming*> early;  // arrived before its predecessor
   std::deque<Incoming*> announced;      // not yet heard, in order
-  size_t num_sends = 0;                 // whose `done` is due
-  size_t num_receives = 0;              // that UCX is working on
+  size_t num_sends = 0;                 // messages whose `done` is due
+  size_t num_receives = 0;              // messages that UCX is working on
 };
 
 }  // namespace telegrad::ucx

@@ -29,7 +29,7 @@ class Sender {
   bool has_events() const { return !sent_.empty(); }
   // Calls each `done` that is due; how many.
   size_t HandleSent();
-  // The same for nobody.
+  // Forgets each `done` that is due without calling it.
   void Forget();
 
  private:

@@ -17,7 +17,8 @@
 
 namespace telegrad::ucx {
 
-// Of all descriptors in the poller: whatever is ready, all workers are asked.
+// The key of all descriptors in the poller: whatever is ready, all workers are
+// asked.
 constexpr uint64_t kWorkerKey = 0;
 // How long UCX may take to finish what it has cancelled.
 constexpr Duration kCutGrace = std::chrono::seconds(1);
@@ -60,7 +61,7 @@ class SharedMemory {
   Poller& poller_;
   const ucp_am_recv_callback_t on_arrived_;
   ucp_context_h context_ = nullptr;
-  std::string identity_;  // of the host
+  std::string identity_;  // the host's identity
   std::vector<Lane*> lanes_;
   std::vector<Retired> retired_;
 };

@@ -52,7 +52,7 @@ class UcxContext : public TransportContext {
   void AcceptRequested();
   static void OnConnectionRequest(ucp_conn_request_h request, void* context);
 
-  bool has_events() const;  // that nobody has heard
+  bool has_events() const;  // whether there are events that nobody has heard
   bool HandleEvents();
   unsigned Poll(bool is_complete);
   void Sleep(TimePoint until);
@@ -72,7 +72,7 @@ class UcxContext : public TransportContext {
   ucp_context_h context_ = nullptr;
   Worker worker_;
   ucp_listener_h listener_ = nullptr;
-  Poller poller_;  // of all workers
+  Poller poller_;  // descriptors of all workers
   // UCX may tell these from a thread of its own.
   Mailbox<ucp_conn_request_h> requests_;
 

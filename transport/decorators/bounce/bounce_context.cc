@@ -147,7 +147,7 @@ absl::Status BounceContext::Send(EndpointId to, ConstBytes header,
   }
   RETURN_IF_ERROR(CheckSizes(header, payload));
   RETURN_IF_ERROR(CheckDevice(payload));
-  if (payload.size == 0) payload = {};  // of no device
+  if (payload.size == 0) payload = {};  // an empty payload is on no device
   if (endpoint->sends.empty() && IsDirect(payload)) {
     return inner().Send(to, header, payload, std::move(done));
   }

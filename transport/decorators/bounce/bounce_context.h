@@ -54,7 +54,8 @@ class BounceContext : public ForwardingContext {
         : id(own_id), receives(staging) {}
 
     const EndpointId id;
-    std::deque<Outgoing> sends = {};  // that the inner one has not yet
+    // Messages that the inner context has not yet.
+    std::deque<Outgoing> sends = {};
     ReceiveQueue receives;
     size_t sending_bytes = 0;  // in pinned memory
     bool is_closing = false;   // Close was called
@@ -100,7 +101,7 @@ class BounceContext : public ForwardingContext {
   const size_t most_sending_bytes_;
   Staging staging_;
   std::unordered_map<EndpointId, Endpoint> endpoints_;
-  Turns turns_;               // of those that wait for a copy or for an end
+  Turns turns_;               // endpoints that wait for a copy or for an end
   size_t sending_bytes_ = 0;  // in pinned memory
   size_t num_events_ = 0;
 };

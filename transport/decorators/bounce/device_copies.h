@@ -46,7 +46,7 @@ class DeviceCopies {
     --num_running_;
     return false;
   }
-  // Of one that does not run.
+  // Gives back the buffer of a copy that does not run.
   void Drop(Copy& copy) {
     if (copy.buffer != nullptr) pool_.Put(std::exchange(copy.buffer, nullptr));
   }

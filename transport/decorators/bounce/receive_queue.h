@@ -14,8 +14,9 @@ struct Staging {
   DeviceCopies copies;
   const size_t fragment_bytes;
   const size_t ring_bytes;  // pinned, of each endpoint and direction
-  // That have come beside the rings: of what is still to come nothing would,
-  // while these keep their owner from receiving.
+  // Bytes that have come into memory beside the rings. Bytes still to come do
+  // not count: too many of these keep their owner from receiving, and they
+  // would never come.
   size_t ordinary_bytes = 0;
 };
 
@@ -44,7 +45,7 @@ class ReceiveQueue {
   absl::StatusOr<Bytes> Begin(const Message& message, size_t size,
                               bool is_direct);
   absl::StatusOr<Bytes> Add(Bytes target, bool is_direct);
-  // The same of what nobody will hear.
+  // Places a fragment that nobody will hear.
   absl::StatusOr<Bytes> AddUnheard(size_t size);
   // The next fragment has.
   void HasCome();
@@ -72,7 +73,7 @@ class ReceiveQueue {
   };
   struct Incoming {
     Message message;
-    std::deque<Fragment> fragments = {};  // that are not there yet
+    std::deque<Fragment> fragments = {};  // fragments that are not there yet
   };
 
   absl::StatusOr<Bytes> Place(Fragment& fragment, bool is_direct);

@@ -33,7 +33,8 @@ class FaultContext : public ForwardingContext {
     std::array<std::byte, kMaxCarriedBytes> header = {};
     size_t header_bytes = 0;
     ConstBytes payload = {};
-    std::shared_ptr<std::vector<std::byte>> copy = nullptr;  // of a flipped one
+    // A flipped payload.
+    std::shared_ptr<std::vector<std::byte>> copy = nullptr;
     SendDone done = nullptr;
     bool is_twice = false;
   };

@@ -24,7 +24,7 @@ constexpr std::array<const char*, kNumFaults> kFaultNames = {
     "drop", "delay", "duplicate", "reorder", "flip", "kill"};
 
 struct Spec {
-  std::array<double, kNumFaults> rates = {};  // of messages, in [0, 1]
+  std::array<double, kNumFaults> rates = {};  // shares of messages, in [0, 1]
   uint64_t seed = 0;
   Duration delay = std::chrono::milliseconds(5);
 

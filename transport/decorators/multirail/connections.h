@@ -13,7 +13,7 @@ namespace telegrad::multirail {
 struct Connection {
   EndpointId inner = 0;
   size_t index = 0;        // the peers' number for it
-  size_t bytes_given = 0;  // that the inner transport has yet to send
+  size_t bytes_given = 0;  // bytes that the inner transport has yet to send
   Pace pace = {};
   bool is_open = true;
   bool is_usable = true;  // greeted, wanted, and not refusing

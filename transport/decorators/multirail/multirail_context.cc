@@ -285,7 +285,7 @@ void MultiRailContext::Close(EndpointId id) {
   Dispatch(*endpoint);
 }
 
-// Of what has come; returns what OnClosed will say.
+// Ends the endpoint for what has come; returns what OnClosed will say.
 absl::Status MultiRailContext::Refuse(Endpoint& endpoint,
                                       const absl::Status& why) {
   if (endpoint.why.ok()) {
@@ -357,7 +357,7 @@ void MultiRailContext::End(Endpoint& endpoint) {
   handler().OnClosed(node.mapped()->id, node.mapped()->why);
 }
 
-// Of an inner endpoint that belongs to none of ours.
+// Closes an inner endpoint that belongs to none of ours.
 void MultiRailContext::LetGo(EndpointId inner_id, Place& place) {
   place = {};
   inner().Close(inner_id);

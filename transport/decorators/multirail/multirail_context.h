@@ -42,7 +42,7 @@ class MultiRailContext : public ForwardingContext {
     const EndpointId id;
     State state = State::kOpen;
     absl::Status why = {};    // what OnClosed will say; set when not open
-    TimePoint close_by = {};  // of kFlushing and kLost
+    TimePoint close_by = {};  // when kFlushing and kLost end
     const uint64_t group;
     size_t expected;  // connections
     Connections connections;
@@ -51,7 +51,8 @@ class MultiRailContext : public ForwardingContext {
     ReceivedSoFar told = {};  // what the peer knows of what was heard
     std::optional<uint32_t> asked_for = {};  // to tell when so many were heard
   };
-  // Of an inner endpoint. No endpoint: its hello is due, or it is let go.
+  // Where an inner endpoint belongs. No endpoint: its hello is due, or it is
+  // let go.
   struct Place {
     Endpoint* endpoint = nullptr;
     Connection* connection = nullptr;

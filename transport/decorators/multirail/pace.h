@@ -40,7 +40,8 @@ class Pace {
   }
 
  private:
-  static constexpr double kMemory = 7.0 / 8;  // of what was before the last
+  // The weight of what was before the last.
+  static constexpr double kMemory = 7.0 / 8;
   static constexpr Duration kStale = std::chrono::seconds(1);
 
   TimePoint last_ = {};  // when it was given or has sent something

@@ -50,7 +50,7 @@ absl::StatusOr<std::optional<Bytes>> ReceiveQueue::Begin(ConstBytes header,
   return Bytes(message->target.data + part.index * kPartBytes, part_bytes);
 }
 
-// That the part belongs to, whose header is known now.
+// The message that the part belongs to, whose header is known now.
 absl::StatusOr<ReceiveQueue::Incoming*> ReceiveQueue::Find(const Part& part,
                                                            ConstBytes header) {
   const uint32_t place = part.sequence - heard_.messages;

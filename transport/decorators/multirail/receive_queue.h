@@ -24,7 +24,7 @@ class PartBuffers {
   void Put(Buffer buffer);
 
  private:
-  std::vector<Buffer> spare_;  // of kPartBytes
+  std::vector<Buffer> spare_;  // buffers of kPartBytes
 };
 
 // What comes to one endpoint, in parts in any order, and is heard in the order
@@ -82,9 +82,9 @@ class ReceiveQueue {
   TransportHandler& handler_;
   PartBuffers& buffers_;
   bool is_stopped_ = false;
-  // That were not heard; null: no part of it has come.
+  // Messages that were not heard; null: no part of it has come.
   std::deque<std::unique_ptr<Incoming>> incoming_;
-  size_t num_begun_ = 0;      // of incoming_: OnHeader was called
+  size_t num_begun_ = 0;      // how many of incoming_ have had their OnHeader
   uint64_t weight_held_ = 0;  // in buffers of Held
   ReceivedSoFar heard_ = {};  // as many as the sequence of the next
 };

@@ -45,9 +45,9 @@ class SendQueue {
     uint32_t sequence = 0;
     ConstBytes payload = {};
     SendDone done = nullptr;
-    size_t num_parts = 0;     // that are to be sent
-    size_t num_given = 0;     // of these, to the inner transport
-    size_t num_finished = 0;  // of these
+    size_t num_parts = 0;     // parts that are to be sent
+    size_t num_given = 0;     // parts that the inner transport was given
+    size_t num_finished = 0;  // parts that it has sent
     absl::Status status = {};
 
     void FinishIfWhole() const {
@@ -66,7 +66,8 @@ class SendQueue {
   const std::function<void()> dispatch_;
   std::deque<std::shared_ptr<Outgoing>> queue_;  // parts of it are here
   uint32_t next_sequence_ = 0;
-  uint64_t weight_begun_ = 0;  // of messages of which parts were given
+  // The weight of messages of which parts were given.
+  uint64_t weight_begun_ = 0;
   ReceivedSoFar heard_by_peer_ = {};
   std::optional<uint32_t> has_asked_for_ = {};  // messages
 };

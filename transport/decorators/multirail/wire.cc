@@ -15,7 +15,7 @@ constexpr std::byte kAckKind{'A'};
 constexpr std::byte kAskKind{'Q'};
 constexpr std::byte kVersion{1};
 
-// Of the first four bytes, before the rest is looked at.
+// Looks at the first four bytes, before the rest is looked at.
 bool IsOfKind(ConstBytes header, std::byte kind) {
   return header.size >= kPrefixBytes &&
          LoadLittleEndian<uint32_t>(header.data) == static_cast<uint32_t>(kind);

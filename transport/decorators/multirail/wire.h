@@ -34,9 +34,9 @@ struct Hello {
 };
 
 struct Part {
-  uint32_t sequence = 0;     // of the message, from 0 in each direction
-  size_t payload_bytes = 0;  // of the whole message
-  size_t index = 0;          // of the part
+  uint32_t sequence = 0;     // the message's, from 0 in each direction
+  size_t payload_bytes = 0;  // the whole message's
+  size_t index = 0;          // the part's
 };
 
 struct ReceivedSoFar {
@@ -60,7 +60,7 @@ constexpr uint32_t kMaxLeadMessages = kMaxPayloadBytes / kMessageWeight;
 inline size_t NumParts(size_t payload_bytes) {
   return payload_bytes == 0 ? 1 : (payload_bytes - 1) / kPartBytes + 1;
 }
-// Of part `index` of a payload.
+// Bytes of part `index` of a payload.
 size_t PartBytes(size_t payload_bytes, size_t index);
 
 void PackHello(const Hello& hello, std::byte* out);

@@ -69,7 +69,7 @@ absl::StatusOr<std::optional<Bytes>> ReceiveWindow::Place(
   return incoming.held.view();
 }
 
-// Of those that the handler has not heard of.
+// Begins the first of those that the handler has not heard of.
 absl::Status ReceiveWindow::BeginFirst(Incoming& incoming) {
   Message& message = incoming.message;
   if (message.kind == Kind::kMessage) {

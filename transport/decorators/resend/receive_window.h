@@ -54,7 +54,7 @@ class ReceiveWindow {
   bool HasCome(const Prefix& prefix, Bytes payload);
   // The next one was lost.
   void AskAgain();
-  // The same once, if others came and the next one did not, as it may come yet.
+  // Asks once, if others came and the next one did not, as it may come yet.
   void AskIfLacking();
 
   bool is_next_here() const {
@@ -97,10 +97,10 @@ class ReceiveWindow {
   const std::function<void()> answer_;
   std::deque<Incoming> incoming_;  // from message `taken_` on
   uint32_t taken_ = 0;
-  uint32_t told_ = 0;         // how many taken the peer was told of
-  size_t num_begun_ = 0;      // of `incoming_`, the first ones
-  size_t num_lacking_ = 0;    // of these: harmed ones
-  size_t held_bytes_ = 0;     // of all `held`
+  uint32_t told_ = 0;     // how many taken the peer was told of
+  size_t num_begun_ = 0;  // how many of `incoming_` have begun, the first ones
+  size_t num_lacking_ = 0;    // how many of these are lacking: harmed ones
+  size_t held_bytes_ = 0;     // bytes of all `held`
   bool has_asked_ = false;    // for message `taken_`, as later ones came
   bool wants_again_ = false;  // to ask for message `lacking_`
   uint32_t lacking_ = 0;

@@ -17,7 +17,8 @@ struct ResendLimits {
   // round trips within these, twice as long each time.
   Duration min_timeout = std::chrono::milliseconds(20);
   Duration max_timeout = std::chrono::seconds(1);
-  int max_resends = 16;  // of one message; then the endpoint is given up
+  // How often one message is sent again; then the endpoint is given up.
+  int max_resends = 16;
 };
 
 // Makes of a transport that loses, repeats, reorders or harms messages one that

@@ -11,7 +11,8 @@
 namespace telegrad::resend {
 namespace {
 
-// Of one message, with the inner transport at a time, whatever a peer asks for.
+// Copies of one message with the inner transport at a time, whatever a peer
+// asks for.
 constexpr int kMaxCopies = 2;
 
 }  // namespace

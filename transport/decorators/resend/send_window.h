@@ -51,7 +51,7 @@ class SendWindow {
     SendDone done = nullptr;
     int num_resends = 0;
     int num_inner = 0;  // copies that the inner transport has
-    TimePoint sent_at = {}, left_at = {};  // of the last copy
+    TimePoint sent_at = {}, left_at = {};  // times of the last copy
   };
 
   void SendQueued();
@@ -73,7 +73,7 @@ class SendWindow {
   std::deque<Outgoing> outgoing_;  // the first has left first
   uint32_t next_sequence_ = 0;
   uint32_t acknowledged_ = 0;          // messages, from the first ever
-  size_t num_sent_ = 0;                // of `outgoing_`
+  size_t num_sent_ = 0;                // how many of `outgoing_` were sent
   size_t sent_bytes_ = 0;              // payloads of these
   Duration round_trip_ = {};           // 0: not known
   Duration shortest_round_trip_ = {};  // 0: not known

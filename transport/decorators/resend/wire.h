@@ -19,7 +19,7 @@ enum class Kind : uint8_t {
   kMessage = 'M',  // body: CRC-32C of the payload
   kEnd = 'E',      // the last message, nobody hears it. body: messages taken
   kTaken = 'T',    // sequence: messages taken so far. body: 0
-  kAgain = 'N',    // the same, and that one is lacking. body: IsHere
+  kAgain = 'N',    // as kTaken, and that one is lacking. body: IsHere
 };
 
 // Messages are counted from 0 in each direction of an endpoint, modulo 2^32.
@@ -44,9 +44,9 @@ constexpr bool IsBefore(uint32_t sequence, uint32_t other) {
 // Writes kPrefixBytes to `out`.
 void PackPrefix(const Prefix& prefix, ConstBytes header, std::byte* out);
 
-// Of a whole inner header. DataLoss: not as it was sent. InvalidArgument: as it
-// was sent, but none of ours: another version or kind, or a payload or header
-// where there is none.
+// Reads the prefix of a whole inner header. DataLoss: not as it was sent.
+// InvalidArgument: as it was sent, but none of ours: another version or kind,
+// or a payload or header where there is none.
 absl::StatusOr<Prefix> ParsePrefix(ConstBytes header, size_t payload_bytes);
 
 }  // namespace telegrad::resend
