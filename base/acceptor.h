@@ -17,7 +17,7 @@ class Acceptor {
   // FailedPrecondition when it listens already.
   absl::StatusOr<std::string> Listen(const std::string& ip, Poller& poller,
                                      uint64_t key);
-  // The same for processes of this machine, by a name (local_socket.h).
+  // Listens for processes of this machine, by a name (local_socket.h).
   absl::Status ListenLocal(absl::string_view name, Poller& poller,
                            uint64_t key);
 

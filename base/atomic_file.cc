@@ -34,7 +34,8 @@ absl::Status WriteAll(int fd, absl::string_view content,
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view content) {
   const std::string beside = absl::StrCat(path, ".", getpid(), ".part");
-  unlink(beside.c_str());  // of a process that had our id and was killed
+  // A process that had our id and was killed may have left one.
+  unlink(beside.c_str());
   const int fd =
       open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return Failed("create", beside);

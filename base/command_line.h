@@ -55,8 +55,8 @@ inline std::string FlagLike(const CLI::App& app, const std::string& flag) {
   return best.empty() ? longer : best;
 }
 
-// Of the words that belong to no flag of `app`, the first that looks like one,
-// else the first.
+// Names the first word that looks like a flag among those that belong to no
+// flag of `app`, else the first word.
 inline std::string ExplainUnknown(const CLI::App& app,
                                   const std::vector<std::string>& unknown) {
   const auto flag =
@@ -144,7 +144,7 @@ inline void RefuseNan(CLI::App& app) {
 inline int ExitOfCommandLine(const CLI::App& app,
                              const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
-  const auto chosen = app.get_subcommands();  // of those that were given
+  const auto chosen = app.get_subcommands();  // the command that was given
   const CLI::App& read = chosen.empty() ? app : *chosen.front();
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   std::string what = unknown.empty() ? Explain(read, error.what())

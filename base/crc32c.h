@@ -10,8 +10,8 @@ namespace telegrad {
 // the start), by the fastest of the variants.
 uint32_t Crc32c(const void* data, size_t size, uint32_t crc = 0);
 
-// Of two pieces of bytes, one behind the other, from what each has alone; the
-// second has `second_size` bytes.
+// The CRC of two pieces of bytes, one behind the other, from what each has
+// alone; the second has `second_size` bytes.
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, size_t second_size);
 
 // What this CPU can do, the fastest first; the last is a table, which all can.

@@ -126,7 +126,7 @@ struct Folded {
 // A block's first part is folded; behind it come three streams for the
 // instruction, which together have nearly as many bytes.
 constexpr size_t kTurns = 64;
-constexpr size_t kWordsPerTurn = 5;  // of a stream
+constexpr size_t kWordsPerTurn = 5;  // each stream's words
 constexpr size_t kFoldedBytes = kTurns * Folded::kBytes;
 constexpr size_t kPartBytes = kTurns * kWordsPerTurn * 8;
 constexpr size_t kBlockBytes = kFoldedBytes + 3 * kPartBytes;

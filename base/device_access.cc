@@ -13,7 +13,7 @@ namespace {
 
 struct Region {
   size_t size = 0;
-  std::byte* twin = nullptr;  // the same pages, open
+  std::byte* twin = nullptr;  // open addresses of these pages
 };
 
 // The protection of pages is the process's, and so is this.

@@ -10,8 +10,8 @@ namespace telegrad {
 // memory (MakeEmulatedBuffer) is closed to the host.
 constexpr Device kEmulatedDevice = {DeviceKind::kCpu, -1};
 
-// The same memory as kernels and copies reach it, which alone may ask: of the
-// emulated device other addresses of it, as host memory; other memory as it is.
+// `memory` as kernels and copies reach it, which alone may ask: memory of the
+// emulated device by other addresses, as host memory; other memory as it is.
 Bytes Reach(Bytes memory);
 ConstBytes Reach(ConstBytes memory);
 

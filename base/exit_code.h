@@ -26,7 +26,7 @@ enum class ExitCode : int {
   kCheckpointFailed = 41,  // several in a row could not be written
   kNumericFault = 42,
   kIntegrity = 43,
-  kDeviceFault = 44,  // of a GPU or its driver
+  kDeviceFault = 44,  // a GPU or its driver failed
   kInternal = 70,
 };
 

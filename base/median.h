@@ -6,7 +6,8 @@
 
 namespace telegrad {
 
-// Of an even number of values the larger of the two in the middle; 0 of none.
+// The median; among an even number of values the larger of the two in the
+// middle, 0 of none.
 inline double Median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle =

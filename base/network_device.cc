@@ -98,7 +98,7 @@ struct OwnedAddress {
   std::string text;
 };
 
-// Of devices that are up: IPv4 first, loopback last.
+// Addresses of devices that are up: IPv4 first, loopback last.
 absl::StatusOr<std::vector<OwnedAddress>> OwnAddresses() {
   ASSIGN_OR_RETURN(const Addresses list, ListAddresses());
   std::vector<OwnedAddress> all;

@@ -12,7 +12,7 @@ namespace telegrad {
 // devices that there are.
 absl::StatusOr<std::string> AddressOfDevice(const std::string& name);
 
-// The same, but an address stands for itself.
+// AddressOfDevice, but an address stands for itself.
 absl::StatusOr<std::string> AddressOrDevice(const std::string& text);
 
 // What --bind takes: an address, "10.0.0.0/8" (the first address of this host

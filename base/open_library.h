@@ -12,7 +12,7 @@ namespace telegrad::vendor {
 struct Function {
   const char* name;
   void** slot;
-  const char* version = nullptr;  // of the symbol; null: the library's default
+  const char* version = nullptr;  // the symbol's; null: the library's default
 };
 
 // Opens `library` as dlopen takes it, and fills all slots or none. Unavailable

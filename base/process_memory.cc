@@ -10,7 +10,7 @@ namespace telegrad {
 bool ReadProcess(int process, Bytes target, uint64_t address) {
   while (target.size > 0) {
     const iovec local = {target.data, target.size};
-    // Of the other process; not a pointer here.
+    // An address of the other process; not a pointer here.
     const iovec remote = {reinterpret_cast<void*>(address), target.size};
     const ssize_t got = process_vm_readv(process, &local, 1, &remote, 1, 0);
     if (got <= 0) return false;

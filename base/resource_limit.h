@@ -15,11 +15,11 @@ void RaiseOpenFileLimit();
 // the limit and the way out.
 absl::Status CheckOpenFiles(size_t count, absl::string_view what);
 
-// Of fork or a thread that did not start.
+// The error of fork or of a thread that did not start.
 absl::Status TooManyTasks(absl::string_view what, int error);
 
-// Of a system call that failed: ResourceExhausted with the limit that was
-// reached (files, memory), else `otherwise`.
+// The error of a system call that failed: ResourceExhausted with the limit that
+// was reached (files, memory), else `otherwise`.
 absl::Status SystemError(
     absl::string_view what, int error,
     absl::StatusCode otherwise = absl::StatusCode::kUnavailable);

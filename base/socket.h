@@ -49,7 +49,7 @@ std::string FormatHostPort(absl::string_view host, int port);
 // All addresses of a name or number; asks the resolver, so it may block.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host,
                                                    int port);
-// The same of a number; no name is looked up, so this waits for nobody.
+// The address of a number; no name is looked up, so this waits for nobody.
 absl::StatusOr<SocketAddress> ParseIp(const std::string& ip, int port);
 // "127.0.0.1:40123", "[::1]:40123": numbers only.
 absl::StatusOr<SocketAddress> ParseIpPort(absl::string_view text);

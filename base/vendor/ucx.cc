@@ -1,7 +1,7 @@
 #include "base/open_library.h"
 #include "base/vendor.h"
 
-// Those of libucp and, of what it brings along, libuct and libucs.
+// Functions of libucp and, among what it brings along, of libuct and libucs.
 #define TELEGRAD_UCX_FUNCTIONS(F)   \
   F(ucp_am_data_release)            \
   F(ucp_am_recv_data_nbx)           \
