@@ -137,7 +137,7 @@ struct EncodeParams {
   float threshold = 0;  // when needs_threshold
   NonFinite nonfinite = NonFinite::kZero;
   uint64_t stream = 0;  // the chunk: the same on all workers, no two alike
-  uint64_t step = 0;    // the same on all workers
+  uint64_t step = 0;    // equal on all workers
   uint64_t source = 0;  // the encoder: no two alike, or kServerSource
 };
 

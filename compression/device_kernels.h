@@ -29,7 +29,7 @@ absl::Status MakeRoom(size_t size, const kernels::KernelTable& table,
 void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
                  EncodeResult* result, Stream stream);
 
-// Of an item whose sizes have been checked.
+// The span of an item whose sizes have been checked.
 kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
                            float threshold);
 

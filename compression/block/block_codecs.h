@@ -13,9 +13,9 @@ namespace telegrad {
 const Codec& Int8Codec();
 const Codec& Int4Codec();
 
-// The same with one quantum for all workers, t/32 (int8shared) or t/2
-// (int4shared) of the threshold t: codes can be added. Bytes: n or n/2. What
-// is beyond 127 or 7 quanta stays in the residual.
+// As int8 and int4, with one quantum for all workers, t/32 (int8shared) or t/2
+// (int4shared) of the threshold t: codes can be added. Bytes: n or n/2. What is
+// beyond 127 or 7 quanta stays in the residual.
 const Codec& Int8SharedCodec();
 const Codec& Int4SharedCodec();
 

@@ -49,15 +49,15 @@ absl::Status WrongList(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("list of indices: ", why));
 }
 
-// Of gaps: sums in which no branch depends on one, made in blocks that 32 bits
-// can hold.
+// Validates gaps: sums in which no branch depends on one, made in blocks that
+// 32 bits can hold.
 template <typename Gap, int kSignBits>
 absl::Status ValidateGaps(std::span<const uint8_t> bytes, size_t count,
                           size_t n) {
   constexpr size_t kBlock = size_t{1} << 12;
   if (bytes.size() % sizeof(Gap) != 0) return WrongList("a torn gap");
   const size_t num_gaps = bytes.size() / sizeof(Gap);
-  size_t end_index = 0;  // of what the list tells of, one past
+  size_t end_index = 0;  // one past the last index that the list tells of
   size_t found = 0;
   bool has_wrong_code = false;
   for (size_t begin = 0; begin < num_gaps; begin += kBlock) {

@@ -117,7 +117,7 @@ class PreparedRandomK : public SelfContainedCodec {
     }
     return absl::OkStatus();
   }
-  // Of payloads that are valid: only their sum can be beyond float32.
+  // The payloads were valid: only their sum can be beyond float32.
   absl::Status ValidateSum(ConstBytes sum, uint32_t) const override {
     RETURN_IF_ERROR(CheckSize("sums", sum.size, max_encoded_bytes()));
     const absl::Status status = Validate(sum);

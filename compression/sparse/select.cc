@@ -17,8 +17,9 @@ namespace {
 struct Bin {
   uint32_t from = 0;
   int shift = 0;
-  size_t count = 0;  // of values in it
-  size_t rank = 0;   // of the one that is looked for, among them; 1: largest
+  size_t count = 0;  // how many values are in it
+  // Place among them of the one that is looked for; 1: largest.
+  size_t rank = 0;
 };
 
 // The bin of the k-th largest of values [n], 1 <= k <= n.
@@ -62,7 +63,7 @@ std::vector<uint32_t> BitsIn(const Bin& bin, const float* values, size_t n) {
 
 struct Kth {
   uint32_t bits = 0;
-  size_t num_equal = 0;  // of those that have them, among the k largest
+  size_t num_equal = 0;  // how many of the k largest have these bits
 };
 
 Kth KthLargest(const float* values, size_t n, size_t k) {

@@ -20,8 +20,8 @@ inline uint32_t MagnitudeBits(float value) {
   return kernels::SendableBits(value);
 }
 
-// Of a sample of n elements, the magnitude, never 0, that about `wanted` of the
-// n have at least. `generous`: no fewer than `wanted`, most probably.
+// The magnitude, never 0, that about `wanted` of n elements have at least, by a
+// sample of them. `generous`: no fewer than `wanted`, most probably.
 float ThresholdOf(const float* sample, size_t size, size_t n, size_t wanted,
                   bool generous);
 

@@ -45,7 +45,7 @@ absl::Status WrongPayload(size_t at, const char* what) {
       absl::StrCat("payload's ", what, " ", at, " is none that is written"));
 }
 
-// That each block's places ascend, and none is past the end.
+// Checks that each block's places ascend, and none is past the end.
 absl::Status CheckPlaces(const uint8_t* places, size_t n, size_t keep) {
   size_t j = 0;
   for (size_t from = 0; from < n; from += kTopBlock) {
@@ -60,7 +60,7 @@ absl::Status CheckPlaces(const uint8_t* places, size_t n, size_t keep) {
   return absl::OkStatus();
 }
 
-// That levels are numbers, and 0 where no code has them.
+// Checks that levels are numbers, and 0 where no code has them.
 absl::Status CheckLevels(ConstBytes payload, const uint8_t* codes,
                          size_t num_top) {
   std::array<float, kTopBins> levels;

@@ -66,7 +66,7 @@ absl::Status CheckThreshold(float threshold) {
 }
 
 float LargestMagnitude(const Buffer& values) {
-  uint32_t most = 0;  // of the bits, whose order is that of magnitudes
+  uint32_t most = 0;  // the largest bits, whose order is that of magnitudes
   const auto* const bits = values.as<uint32_t>();
   for (size_t i = 0; i < values.size() / 4; ++i) {
     most = std::max(most, bits[i] & 0x7fffffff);
@@ -238,7 +238,7 @@ class PreparedThreshold : public ListCodec {
     return absl::OkStatus();
   }
 
-  // Of an encoder, where its kernels are.
+  // An encoder's scratch, where its kernels are.
   using Scratch = kernels::ThresholdScratch;
   absl::StatusOr<Scratch> ScratchOf(CodecState& state, Stream stream) const {
     RETURN_IF_ERROR(MakeRoom(Scratch::Bytes(num_elems()), kernels(),
@@ -264,7 +264,8 @@ class PreparedThreshold : public ListCodec {
             TakeNamed({named, num_words}, threshold, survivors, state)};
   }
 
-  // Of the elements whose bits are set, which are cleared.
+  // Takes `threshold` off the elements whose bits are set, where it is reached,
+  // and clears the bits.
   static size_t TakeNamed(std::span<uint64_t> named, float threshold,
                           uint32_t* survivors, ReencodeState& state) {
     float* const residual = state.residual.as<float>();
@@ -292,7 +293,8 @@ class PreparedThreshold : public ListCodec {
     return count;
   }
 
-  // Of a code without and with its sign; the payload's own threshold counts.
+  // Values of a code without and with its sign; the payload's own threshold
+  // counts.
   using Values = std::array<float, 2>;
   static Values ValuesOf(ConstBytes payload) {
     const float threshold = HeaderOf(payload).threshold;
@@ -306,7 +308,8 @@ class PreparedThreshold : public ListCodec {
                          ListOf(payload), num_elems(), visit);
   }
 
-  // also(index), of each element that something is added to.
+  // Adds what a payload sends; calls also(index) for each element that
+  // something is added to.
   template <typename Also>
   void AddSent(ConstBytes payload, float* to, Also also) const {
     const Values values = ValuesOf(payload);

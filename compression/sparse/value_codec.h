@@ -58,7 +58,7 @@ class ValueCodec : public ListCodec {
   absl::Status EncodeLargest(ConstBytes grad, CodecState& state,
                              const EncodeParams& params, size_t k, Bytes out,
                              EncodeResult* result, Stream stream) const;
-  // The same as a part of one launch.
+  // Plain top-k as a part of one launch.
   absl::StatusOr<std::optional<BatchPart>> LargestPartOf(const EncodeItem& item,
                                                          size_t k,
                                                          Stream stream) const;
@@ -72,8 +72,8 @@ class ValueCodec : public ListCodec {
                            CodecState& state, const EncodeParams& params,
                            size_t k, Bytes out, EncodeResult* result,
                            Stream stream) const;
-  // Of the candidates, which `residual` holds too, leaves those that are sent,
-  // takes them off `residual` and writes the payload.
+  // Leaves those candidates that are sent, takes them off `residual`, which
+  // holds them too, and writes the payload.
   void Send(size_t k, Lists& lists, float* residual, Bytes out,
             EncodeResult* result) const;
 

@@ -22,7 +22,7 @@ size_t WriteValueList(std::span<const uint32_t> indices, const float* values,
 
 absl::Status ValidateValueList(ConstBytes payload, size_t n, size_t max_count);
 
-// Of a payload that ValidateValueList has passed: out [n] = payload, and
+// Decode a payload that ValidateValueList has passed: out [n] = payload, and
 // sum [n] += payload.
 void DecodeValueList(ConstBytes payload, size_t n, float* out);
 void AddValueList(ConstBytes payload, size_t n, float* sum);
