@@ -28,8 +28,8 @@ struct EncodeSpan {
   uint64_t num_elems = 0;        // at least 1
   uint64_t encoded_bytes = 0;    // the result's
   float threshold = 0;           // shared_quantize: the quantum
-  uint32_t first_tile = 0;       // of all tiles of the batch
-  // Of sparse encoders: ThresholdScratch or TopKScratch, and of top-k what
+  uint32_t first_tile = 0;  // the array's first among all tiles of the batch
+  // Sparse encoders' ThresholdScratch or TopKScratch, and for top-k what
   // HowManyOf takes, and SampleRank of its sample.
   void* scratch = nullptr;
   uint32_t k = 0;
@@ -50,7 +50,8 @@ struct EncodeBatch {
   // Every gradient and residual is aligned to 16 bytes, all codes to 4 (fp16
   // and bf16: 8).
   bool is_aligned = false;
-  // Of block_sign (the block alone), quantize, shared_quantize (the bits).
+  // The format for block_sign (the block alone), quantize, shared_quantize (the
+  // bits).
   BlockFormat format = {};
 };
 
@@ -78,7 +79,7 @@ struct BatchKernels {
   EncodeManyFn* two_bit_fp16 = nullptr;
   EncodeManyFn* two_bit_bf16 = nullptr;
   EncodeManyFn* radix = nullptr;
-  EncodeManyFn* one_bit = nullptr;  // of magnitude 1
+  EncodeManyFn* one_bit = nullptr;  // magnitude 1
   EncodeManyFn* block_sign = nullptr;
   EncodeManyFn* quantize = nullptr;
   EncodeManyFn* shared_quantize = nullptr;

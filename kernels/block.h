@@ -60,9 +60,10 @@ using BlockQuantizeFn = void(const float* grad, float* residual, size_t n,
                              uint8_t* payload, EncodeStats* stats,
                              Stream stream);
 
-// The same with one quantum for all elements, given: scale = quantum, inverse =
-// 1 / quantum, levels = 2^(bits-1) - 1, and codes [CodeBytes(n, bits)] alone.
-// The quantum and its inverse are positive, finite and not denormal.
+// Quantises with one quantum for all elements, given: scale = quantum, inverse
+// = 1 / quantum, levels = 2^(bits-1) - 1, and codes [CodeBytes(n, bits)] alone;
+// all else as in BlockQuantizeFn. The quantum and its inverse are positive,
+// finite and not denormal.
 using SharedQuantizeFn = void(const float* grad, float* residual, size_t n,
                               uint32_t bits, float quantum, NonFinite nonfinite,
                               uint8_t* codes, EncodeStats* stats,

@@ -21,15 +21,15 @@
 namespace telegrad::kernels {
 
 constexpr size_t kTopBlock = 4096;
-constexpr size_t kMostTop = 512;  // of a block
+constexpr size_t kMostTop = 512;  // in a block
 constexpr uint32_t kTopBins = 4;
 constexpr float kMostTopLevel = 0x1p100f;
 
 TELEGRAD_HOST_DEVICE constexpr size_t NumTopBlocks(size_t n) {
   return (n + kTopBlock - 1) / kTopBlock;
 }
-// Of a block of `size` elements that many are sent, `keep` of a whole one:
-// strings of whole blocks are whole bytes.
+// How many elements are sent of a block of `size`, where a whole one sends
+// `keep`: strings of whole blocks are whole bytes.
 TELEGRAD_HOST_DEVICE constexpr size_t TopOfBlock(size_t size, size_t keep) {
   const size_t share = (keep * size + 4 * kTopBlock - 1) / (4 * kTopBlock) * 4;
   return share < size ? share : size;
@@ -46,8 +46,8 @@ TELEGRAD_HOST_DEVICE constexpr size_t TopPayloadBytes(size_t num_top) {
 }
 
 struct TopRule {
-  size_t keep = 64;     // of a whole block: a multiple of 4, 4 to kMostTop
-  float decay = 0.95f;  // of the residual, 0 to 1
+  size_t keep = 64;     // sent of a whole block: a multiple of 4, 4 to kMostTop
+  float decay = 0.95f;  // what stays of the residual, 0 to 1
 };
 
 // What a block adds to sums.

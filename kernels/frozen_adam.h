@@ -32,7 +32,7 @@ struct FrozenAdamKernels {
   StepByMeanFn* step_by_mean = nullptr;
 };
 
-// Of a device of which there are kernels (dispatch.h).
+// The kernels of a device for which there are some (dispatch.h).
 const FrozenAdamKernels& FrozenAdamKernelsOf(DeviceKind kind);
 
 }  // namespace telegrad::kernels

@@ -34,7 +34,7 @@ struct GatherKernels {
   GatherManyFn* gather_many = nullptr;
 };
 
-// Of a device of which there are kernels (dispatch.h).
+// The kernels of a device for which there are some (dispatch.h).
 const GatherKernels& GatherKernelsOf(DeviceKind kind);
 
 }  // namespace telegrad::kernels

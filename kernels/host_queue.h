@@ -6,7 +6,8 @@
 
 namespace telegrad::kernels {
 
-// Of a CPU, the emulated device included: all is done when a call returns.
+// The queue of a CPU, the emulated device included: all is done when a call
+// returns.
 std::unique_ptr<DeviceQueue> MakeHostQueue(Device device);
 
 }  // namespace telegrad::kernels

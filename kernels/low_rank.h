@@ -67,7 +67,7 @@ using LowRankExpandFn = void(const float* left, const float* right,
 enum class LowRankSide : uint8_t { kRight = 0, kLeft = 1 };
 struct LowRankHeader {
   uint16_t rank;
-  LowRankSide side;  // of the basis
+  LowRankSide side;  // the side of the basis
   uint8_t zero;
 };
 static_assert(sizeof(LowRankHeader) == sizeof(float), "it counts as one");
@@ -81,7 +81,7 @@ TELEGRAD_HOST_DEVICE inline LowRankSide OtherSide(LowRankSide side) {
 struct LowRankFactor {
   size_t first;
   size_t count;
-  size_t size;  // of a vector
+  size_t size;  // elements of a vector
   size_t vector_step;
   size_t element_step;
 };
@@ -99,9 +99,9 @@ inline size_t LowRankBytes(const LowRankShape& shape) {
   return 4 * (1 + shape.rank * (shape.cols + shape.rows()));
 }
 
-// Of a payload that has its header and basis: what fit_left does where that is
-// on the right, else what fit_right does. Elements of the fitted factor other
-// than 0 are added to num_nonzero.
+// Fits a payload that has its header and basis: what fit_left does where the
+// basis is on the right, else what fit_right does. Elements of the fitted
+// factor other than 0 are added to num_nonzero.
 using LowRankFitFn = void(const float* grad, float* residual,
                           LowRankShape shape, NonFinite nonfinite,
                           uint8_t* payload, EncodeStats* stats, Stream stream);

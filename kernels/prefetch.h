@@ -14,7 +14,7 @@ namespace telegrad::kernels {
 
 inline std::atomic<size_t> prefetch_bytes = 1024;
 
-// Of the process; a kernel reads it once per call.
+// The process's distance; a kernel reads it once per call.
 inline size_t PrefetchBytes() {
   return prefetch_bytes.load(std::memory_order_relaxed);
 }

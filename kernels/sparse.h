@@ -44,7 +44,8 @@ using ThresholdEncodeFn = void(const float* grad, float* residual, size_t n,
                                EncodeStats* stats, void* scratch,
                                Stream stream);
 
-// The same of a gradient of 16-bit floats, as TwoBitEncodeHalfFn takes it.
+// ThresholdEncodeFn for a gradient of 16-bit floats, as TwoBitEncodeHalfFn
+// takes it.
 // Cost: 10 bytes per element, and 4 per survivor.
 using ThresholdEncodeHalfFn = void(const uint16_t* grad, float* residual,
                                    size_t n, float threshold,
@@ -65,8 +66,8 @@ using LargeValuesFn = void(const float* grad, float* residual, size_t n,
                            uint64_t* num_survivors, EncodeStats* stats,
                            void* scratch, Stream stream);
 
-// The same with the momentum correction of Deep Gradient Compression (Lin et
-// al., ICLR 2018):
+// LargeValuesFn with the momentum correction of Deep Gradient Compression (Lin
+// et al., ICLR 2018):
 //   u = rate * momentum[i] + *scale * grad[i];  momentum[i] = u
 //   v = residual[i] + u;                       residual[i] = v
 // kZero: where v is not finite, the element is counted and u = rate *

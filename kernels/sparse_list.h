@@ -51,8 +51,8 @@ struct IndexListSize {
   IndexFormat format = IndexFormat::kBitmap;
   size_t num_bytes = 0;
 };
-// Of so many codes of 8 and of 16 bits, or a bitmap, what is smallest; of equal
-// ones the first.
+// The smallest of a list with so many codes of 8 bits, one with so many of 16
+// bits, and a bitmap; of equal ones the first.
 TELEGRAD_HOST_DEVICE inline IndexListSize SmallestList(size_t num_gaps8,
                                                        size_t num_gaps16,
                                                        size_t bitmap_bytes) {

@@ -46,20 +46,20 @@ struct TopKScratch {
         tiles(reinterpret_cast<uint64_t*>(scale + 1)),
         work(tiles + SparseScratchBytes(n) / 8),
         kept(reinterpret_cast<uint32_t*>(work) + SelectScratchBytes(n) / 4) {}
-  // Of encoders that send at most `most` elements.
+  // Bytes of scratch of encoders that send at most `most` elements.
   static constexpr size_t Bytes(size_t n, size_t most) {
     return 8 * RoomForSurvivors(n) + 24 + SparseScratchBytes(n) +
            SelectScratchBytes(n) + 4 * most;
   }
 
-  uint32_t* indices;  // of candidates
+  uint32_t* indices;  // candidates' indices
   float* values;
   uint64_t* num_listed;  // candidates
   uint64_t* num_kept;
   float* threshold;
   float* scale;
   uint64_t* tiles;  // LargeValuesFn's scratch
-  uint64_t* work;   // of the other kernels, one after the other
+  uint64_t* work;   // scratch of the other kernels, one after the other
   uint32_t* kept;   // indices of those that are sent
 };
 

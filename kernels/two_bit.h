@@ -38,9 +38,9 @@ using TwoBitEncodeFn = void(const float* grad, float* residual, size_t n,
                             float threshold, NonFinite nonfinite,
                             uint8_t* codes, EncodeStats* stats, Stream stream);
 
-// The same of a gradient of 16-bit floats (kernels/cast.h): fp16 or bf16, n
-// uint16 aligned to 2. Each is taken to float32, which is exact, and v =
-// residual[i] + float(grad[i]): the bits of casting the gradient first.
+// TwoBitEncodeFn for a gradient of 16-bit floats (kernels/cast.h): fp16 or
+// bf16, n uint16 aligned to 2. Each is taken to float32, which is exact, and
+// v = residual[i] + float(grad[i]): the bits of casting the gradient first.
 // Cost: 10.25 bytes per element.
 using TwoBitEncodeHalfFn = void(const uint16_t* grad, float* residual, size_t n,
                                 float threshold, NonFinite nonfinite,

@@ -60,7 +60,7 @@ struct TopGradient {
   float decay;
   NonFinite nonfinite;
   EncodeStats* stats;
-  size_t base;  // of the block
+  size_t base;  // index of the block's first element
 };
 
 // Elements [i, end) by the definition.

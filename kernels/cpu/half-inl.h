@@ -66,7 +66,7 @@ struct OfFp16 {
 
 #else
 
-// Of bits below 2^31, where signed comparisons are cheaper.
+// Compares bits below 2^31, where signed comparisons are cheaper.
 HWY_INLINE hn::Mask<DU> IsBelow(VU bits, uint32_t limit) {
   const DI di;
   return hn::RebindMask(DU(), hn::Lt(hn::BitCast(di, bits),

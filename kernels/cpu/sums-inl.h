@@ -27,7 +27,7 @@ struct GroupSums {
   alignas(64) std::array<int32_t, kSumsPerGroup> sums;
 };
 
-// Those of elements [i, i + kLanes).
+// Sums of elements [i, i + kLanes).
 HWY_INLINE VI LanesOf(const GroupSums& group, size_t i) {
   return hn::Load(DI(), group.sums.data() + i);
 }

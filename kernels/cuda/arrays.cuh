@@ -37,8 +37,8 @@ struct Each {
     return batch.spans[batch.span_of_tile[blockIdx.x]];
   }
   __device__ auto Get() const { return Make::Of(span()); }
-  // Of as many blocks as have a thread for each item, at most the array's
-  // tiles.
+  // A share among as many blocks as have a thread for each item, at most the
+  // array's tiles.
   __device__ Share ShareOf(size_t items) const {
     const EncodeSpan& own = span();
     const size_t tiles =

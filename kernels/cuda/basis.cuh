@@ -20,7 +20,7 @@ struct BasisShared {
   double lanes[kBasisLanes];
 };
 
-// The same in all threads.
+// The dot product of x and y, in all threads.
 __device__ inline double DotOf(const double* x, const double* y, size_t size,
                                BasisShared& shared) {
   double lane = 0;

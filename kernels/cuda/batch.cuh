@@ -15,8 +15,8 @@ constexpr unsigned kManyBlocks = 4;
 constexpr unsigned kManyBlocks = 6;
 #endif
 
-// Of a pointer that was itself read from memory: what it points to lies in the
-// device's memory, so that loads and stores need not find out.
+// Tells of a pointer that was itself read from memory that what it points to
+// lies in the device's memory, so that loads and stores need not find out.
 template <typename T>
 __device__ inline T* Global(T* pointer) {
   __builtin_assume(__isGlobal(pointer));

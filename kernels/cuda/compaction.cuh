@@ -16,8 +16,9 @@ using Word = unsigned long long;
 constexpr unsigned kWarps = kThreads / kWarp;
 
 // What a tile says of itself: in the upper two bits, how much it knows.
-constexpr Word kOwnCount = Word{1} << 62;    // of this tile
-constexpr Word kCountSoFar = Word{2} << 62;  // and of all before it
+constexpr Word kOwnCount = Word{1} << 62;  // the count of this tile
+// The count of all tiles up to this one.
+constexpr Word kCountSoFar = Word{2} << 62;
 constexpr Word kCountMask = kOwnCount - 1;
 
 // The next tile, unused, and a word per tile, all 0 at first.
@@ -36,7 +37,8 @@ __device__ inline void Tell(Word value, Word* at) {
 
 // The tile that a block does next.
 __device__ inline size_t NextTile(TileScratch* scratch, Word& shared_tile) {
-  // Also keeps a fast warp from the shared words of the tile before.
+  // The barrier keeps a fast warp from the shared words of the tile before,
+  // too.
   __syncthreads();
   if (threadIdx.x == 0) shared_tile = atomicAdd(&scratch->next_tile, Word{1});
   __syncthreads();

@@ -34,7 +34,7 @@ inline std::string DescribeError(int ordinal, cudaError_t error) {
   return "cuda:" + std::to_string(ordinal) + ": " + cudaGetErrorString(error);
 }
 
-// Of the thread, which then has none.
+// Takes the thread's error, which then has none.
 inline std::string TakeThreadError(int ordinal) {
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? "" : DescribeError(ordinal, error);

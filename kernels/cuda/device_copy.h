@@ -6,7 +6,7 @@
 
 namespace telegrad::kernels::cuda {
 
-// Of the current device and those that payloads name.
+// A copier on the current device and those that payloads name.
 std::unique_ptr<DeviceCopier> MakeCopier();
 
 }  // namespace telegrad::kernels::cuda

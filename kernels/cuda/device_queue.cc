@@ -21,8 +21,8 @@ cudaEvent_t EventOf(Event event) {
   return static_cast<cudaEvent_t>(event.handle);
 }
 
-// Of what network cards write: a device that gives them no order has a call
-// that does.
+// Whether what network cards write needs a flush: a device that gives them no
+// order has a call that does.
 bool NeedsFlush(int ordinal) {
   int order = cudaGPUDirectRDMAWritesOrderingOwner;
   int ways = 0;
@@ -160,7 +160,7 @@ class Queue : public DeviceQueue {
     return false;
   }
 
-  // Of launches, which return none.
+  // Launches return no error; the thread has it.
   void KeepThreadError() { Keep(TakeThreadError(ordinal_)); }
 
   void KeepOutOfMemory(size_t wanted) {

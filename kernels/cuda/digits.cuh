@@ -14,11 +14,11 @@ constexpr size_t kQuadsPerBlock = kRadixBlockBytes / 4;
 // Four neighbouring bytes of a block of codes.
 struct Quad {
   size_t block;
-  size_t column;     // of the first of them
-  size_t num_elems;  // of the block
-  size_t num_bytes;  // of the block
+  size_t column;     // the place of the first of them
+  size_t num_elems;  // the block's
+  size_t num_bytes;  // the block's
   __device__ bool is_whole() const { return num_elems == kRadixBlock; }
-  // Of digit p of the first byte.
+  // The element of digit p of the first byte.
   __device__ size_t element(int p) const {
     return block * kRadixBlock + static_cast<size_t>(p) * num_bytes + column;
   }

@@ -26,7 +26,7 @@ struct Pass {
   bool is_last;
 };
 
-// Of TwoBitReencodeFn.
+// TwoBitReencodeFn's quantum.
 struct Quantum {
   uint32_t shift;
   int32_t value;

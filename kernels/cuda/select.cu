@@ -108,9 +108,9 @@ __global__ void LargestKernel(const __grid_constant__ Source source,
             s.state, shared);
 }
 
-// Of a tile's elements, which are larger than the k-th and which equal, in the
-// upper and the lower half of a word; for tiles that look back with 31 bits
-// each.
+// Counts of a tile's elements that are larger than the k-th and that equal it,
+// in the upper and the lower half of a word; for tiles that look back with 31
+// bits each.
 constexpr unsigned kPairBits = 31;
 __device__ inline Word PackPair(Word halves) {
   return halves >> 32 << kPairBits | (halves & 0xFFFFFFFFu);
@@ -253,7 +253,7 @@ __global__ void ClipKernel(const double* squares, size_t num_tiles, double clip,
   }
 }
 
-// Of SelectScratchBytes: the state, the tiles and the sample.
+// SelectScratchBytes as the state, the tiles and the sample.
 struct Scratch {
   TELEGRAD_HOST_DEVICE Scratch(void* scratch, size_t n)
       : state(static_cast<State*>(scratch)),
@@ -304,7 +304,7 @@ void TakeLargest(HowMany how_many, Candidates candidates, Taken taken,
              GridFor(n / 16), GridFor(n / 4), stream);
 }
 
-// Of arrays of a batch.
+// Arrays of a batch.
 struct SampledSpan {
   static __device__ Sampling Of(const EncodeSpan& span) {
     const size_t n = span.num_elems;

@@ -21,7 +21,7 @@ __device__ inline void OneBitEncodePart(const float* __restrict__ grad,
                                         WideTally& counts) {
   const size_t end = 8 * BytesOfSigns(n);
   const unsigned lane = threadIdx.x % kWarp;
-  // The same turns for all threads of a warp.
+  // All threads of a warp take the same number of turns.
   for (size_t i = 4 * thread; i - 4 * lane < end; i += 4 * num_threads) {
     float g[4];
     float r[4];

@@ -29,7 +29,7 @@ struct Pass {
   float* __restrict__ momentum;
   float* __restrict__ residual;
   size_t n;
-  float threshold;  // of kThreshold; else as threshold_at says
+  float threshold;  // kThreshold's; else threshold_at has it
   const float* threshold_at;
   uint32_t* __restrict__ indices;
   float* __restrict__ values;

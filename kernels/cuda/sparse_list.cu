@@ -36,7 +36,7 @@ struct Listing {
 // The block's of a list's parts.
 template <class Source>
 __device__ inline Share PartShare(const Source& source, size_t n) {
-  // Of one word in eight elements or more, each part takes several steps.
+  // With one word in eight elements or more, each part takes several steps.
   Share share = source.ShareOf(n / 8 / kPartItems);
   if (share.num_blocks > kSparseListParts) share.num_blocks = kSparseListParts;
   return share;
@@ -202,7 +202,7 @@ void Write(SparseContent content, const uint32_t* words,
         NumParts(n / 8), stream);
 }
 
-// Of arrays of a batch.
+// Arrays of a batch.
 struct SignsSpan {
   static __device__ Listing Of(const EncodeSpan& span) {
     const ThresholdScratch s(Global(span.scratch), span.num_elems);

@@ -7,7 +7,7 @@ namespace telegrad::kernels::cuda {
 
 constexpr unsigned kMostWarps = 1024 / kWarp;
 
-// Of a thread, whose counts fit: fewer registers.
+// One thread's counts, where 32 bits suffice: fewer registers.
 struct Tally {
   uint32_t num_nonzero = 0;
   uint32_t num_nonfinite = 0;

@@ -2,7 +2,7 @@
 
 namespace telegrad::kernels::cuda {
 
-// Of this thread, in the domain "telegrad" of NVTX. Thread-safe.
+// A range of this thread, in the domain "telegrad" of NVTX. Thread-safe.
 void BeginRange(const char* name);
 // The one that began last.
 void EndRange();
