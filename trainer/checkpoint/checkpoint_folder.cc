@@ -149,7 +149,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
 absl::StatusOr<std::string> CheckpointFolder::Begin(int64_t step) const {
   const std::string folder =
       absl::StrCat(path_, "/", NameOf(step), kUnfinished);
-  Discard();  // of a run that was killed in the midst
+  Discard();  // a run that was killed in the midst may have left some
   std::error_code error;
   fs::remove_all(folder, error);
   if (!error) fs::create_directories(folder, error);
@@ -181,7 +181,7 @@ absl::Status CheckpointFolder::Commit(const std::string& folder,
   RETURN_IF_ERROR(SyncFolder(folder));
   const std::string whole = absl::StrCat(path_, "/", NameOf(manifest.step));
   std::error_code error;
-  fs::remove_all(whole, error);  // of a run that went back and came here again
+  fs::remove_all(whole, error);  // a run that went back may have left one
   fs::rename(folder, whole, error);
   if (error) {
     return absl::UnavailableError(

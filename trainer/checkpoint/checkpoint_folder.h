@@ -12,13 +12,14 @@ namespace telegrad {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// Of --show-checkpoint's first line, where the run was: not compared.
+// The fact in --show-checkpoint's first line that says where the run was: not
+// compared.
 constexpr char kPlaceFact[] = "place";
 
 // What a checkpoint is of: it is whole when this is there, under its name.
 struct Manifest {
   int64_t step = 0;
-  Facts facts = {};  // of the run; a resumed one must have the same
+  Facts facts = {};  // the run's facts; a resumed one must have the same
   struct Part {
     std::string file;
     std::string sha256;
@@ -33,7 +34,8 @@ class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
 
-  // Of one worker alone, before the parts: an empty folder to write them to.
+  // One worker alone calls it, before the parts: an empty folder to write them
+  // to.
   absl::StatusOr<std::string> Begin(int64_t step) const;
   // Removes all that was begun and is not whole, as Begin does.
   void Discard() const;
@@ -53,7 +55,7 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
 
  private:
-  // Of folders of steps whose names end with that, newest first.
+  // Steps whose folders' names end with `end`, newest first.
   std::vector<int64_t> StepsWith(const std::string& end) const;
   const std::string path_;
 };

@@ -49,7 +49,7 @@ class PartReader {
  public:
   static absl::StatusOr<std::unique_ptr<PartReader>> Open(
       const std::string& path);
-  // Of an open file, which it takes; `path` is for errors.
+  // Reads from an open file, which it takes; `path` is for errors.
   static absl::StatusOr<std::unique_ptr<PartReader>> Begin(
       const std::string& path, std::FILE* file);
 
@@ -76,8 +76,8 @@ class PartReader {
   const std::string path_;
   const std::unique_ptr<std::FILE, Close> file_;
   std::string block_;
-  size_t used_ = 0;      // of the block
-  uint64_t offset_ = 0;  // in the file, of the block
+  size_t used_ = 0;      // bytes of the block that were read
+  uint64_t offset_ = 0;  // the block's place in the file
 };
 
 }  // namespace telegrad

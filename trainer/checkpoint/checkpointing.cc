@@ -32,7 +32,8 @@ constexpr int kMostFailures = 3;    // in a row
 constexpr char kEnd[] = "no more";  // in place of a manifest
 constexpr uint64_t kMostCursorBytes = uint64_t{64} << 20;
 
-// Of a checkpoint from before there was such a fact; null: it may be any.
+// The value of a fact that a checkpoint from before there was such a fact has;
+// null: it may be any.
 const char* FactBefore(absl::string_view name) {
   if (name == "dtype") return "float32";
   return name == "local-fragments" ? "1" : nullptr;
@@ -406,7 +407,8 @@ absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) {
   return open.cursor;
 }
 
-// Of the norm of the weights, for a sum of gradients of norm 1.
+// How far a step goes, as a share of the weights' norm, for a sum of gradients
+// of norm 1.
 double Checkpointing::StepPerNorm(const Manifest& manifest) const {
   const TrainOptions& options = context_.options;
   double squares = 0;

@@ -51,7 +51,7 @@ class Checkpointing {
   // Afterwards, before the first step: what codecs and optimizers keep, in the
   // store, too.
   absl::Status ResumeStore();
-  // Of --local-steps, once there are such.
+  // The state of --local-steps, once there is one.
   void set_alone(LocalSteps* alone) { alone_ = alone; }
 
  private:
@@ -81,9 +81,10 @@ class Checkpointing {
   const std::span<Replica> replicas_;
   const CheckpointFolder folder_;
   LocalSteps* alone_ = nullptr;
-  std::optional<Manifest> resumed_;       // until ResumeStore
-  std::optional<Resharding> resharding_;  // as well: of other numbers
-  int num_failed_ = 0;                    // in a row
+  std::optional<Manifest> resumed_;  // until ResumeStore
+  // Until then, for other numbers of workers.
+  std::optional<Resharding> resharding_;
+  int num_failed_ = 0;  // in a row
   bool is_asked_for_ = false;
   // AskAfterStep's, the same on all workers but for the time.
   int64_t next_question_ = 0;

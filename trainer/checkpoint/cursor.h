@@ -18,10 +18,10 @@ struct Cursor {
   int64_t step = 0;
   int epoch = 0;
   int64_t batch = 0;        // the next one of the epoch
-  int64_t num_batches = 0;  // of an epoch; not kept
+  int64_t num_batches = 0;  // batches of an epoch; not kept
   double seconds = 0;
-  double comm_wait_s = 0;   // of them, of this worker
-  StoreStats traffic = {};  // of this worker, so far
+  double comm_wait_s = 0;   // this worker's part of `seconds`
+  StoreStats traffic = {};  // this worker's, so far
   bool has_traffic = true;  // false: of a version that did not keep these two
   int64_t num_skipped = 0;
   LossScale loss_scale = {};     // its value and count

@@ -13,7 +13,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int kMostServers = 65535;  // that a frame can name
+constexpr int kMostServers = 65535;  // servers that a frame can name
 constexpr size_t kMostNamed = 3;     // tensors that lose most
 
 }  // namespace

@@ -19,12 +19,13 @@ namespace telegrad {
 // worker reads, and what it makes of codecs' states. One thread.
 class Resharding {
  public:
-  // Of a manifest that fits but for workers and servers. DataLoss where it says
-  // no such numbers.
+  // Takes a manifest that fits but for workers and servers. DataLoss where it
+  // says no such numbers.
   static absl::StatusOr<Resharding> Make(const Manifest& manifest, bool drops,
                                          int rank, int num_workers);
 
-  // Whose weights, statistics and settings this worker gets: rank mod W.
+  // The part whose weights, statistics and settings this worker gets: rank mod
+  // W.
   int own_part() const { return rank_ % num_saved_; }
   // The others that it reads: their residuals are added to its own in the order
   // of ranks (worker i's go to i mod W'), or rank 0 measures what all lose.
@@ -53,7 +54,7 @@ class Resharding {
   int rank_ = 0;
   int num_workers_ = 1;
   int num_saved_ = 1;
-  int num_servers_ = 1;  // of the saved run
+  int num_servers_ = 1;  // the saved run's servers
   std::vector<std::unique_ptr<PartReader>> others_;
   std::vector<std::pair<double, std::string>> lost_;  // norm, tensor
 };

@@ -20,7 +20,7 @@ class Resharding;
 struct WorkerPart {
   KVStore& store;
   std::span<Replica> replicas;
-  LocalSteps* alone = nullptr;  // of --local-steps
+  LocalSteps* alone = nullptr;  // for --local-steps; else null
   OptimizerKind kind = OptimizerKind::kSgd;
 };
 

@@ -19,7 +19,7 @@ constexpr size_t kMostRecords = 500'000;
 
 struct CifarKind {
   const char* name;
-  size_t label_bytes;  // of a record; the last one counts
+  size_t label_bytes;  // bytes of a record's labels; the last one counts
   int num_classes;
 };
 

@@ -42,7 +42,7 @@ struct Dataset : SampleShape {
   // Reads sample `index` into [channels, rows, cols], in place of `pixels`.
   // From any thread.
   std::function<absl::Status(size_t index, uint8_t* pixels)> read = nullptr;
-  // Of pixels / 255, by channel, for normalising.
+  // Statistics of pixels / 255, by channel, for normalising.
   std::vector<float> mean;
   std::vector<float> stddev;
 
@@ -69,8 +69,9 @@ struct DatasetPair {
 // A line of DescribeDatasets. NotFound names the choices, or the file that is
 // not there; InvalidArgument and DataLoss name file and byte offset.
 struct DatasetRequest {
-  int context = 128;                                               // of texts
-  SampleShape images = {.channels = 3, .rows = 224, .cols = 224};  // of folders
+  int context = 128;  // a text's
+  // Images from a folder.
+  SampleShape images = {.channels = 3, .rows = 224, .cols = 224};
 
   bool operator==(const DatasetRequest&) const = default;
 };
@@ -82,8 +83,8 @@ absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec,
 absl::Status KeepDataset(absl::string_view spec,
                          const DatasetRequest& request = {});
 
-// Of LoadDataset's first set, and how many samples it has. Generates nothing,
-// and keeps what it had to load. Its errors.
+// The shape of LoadDataset's first set, and how many samples it has. Generates
+// nothing, and keeps what it had to load. Its errors.
 struct DatasetShape : SampleShape {
   size_t num_training = 0;
 };

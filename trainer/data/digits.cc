@@ -22,7 +22,7 @@ constexpr float kMostHeight = 10.0f;
 constexpr float kLeastAspect = 0.75f;
 constexpr float kMostAspect = 1.25f;
 constexpr float kMostShift = 2.2f;     // pixels
-constexpr float kPointJitter = 0.06f;  // of the glyph's half height
+constexpr float kPointJitter = 0.06f;  // a part of the glyph's half height
 constexpr float kMarkChance = 0.5f;
 constexpr float kMostNoise = 0.16f;
 

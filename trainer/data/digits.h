@@ -26,7 +26,7 @@ struct DigitSample {
 DigitSample MakeDigit(Split split, size_t index);
 
 DatasetPair MakeDigits();
-// The same digits in colours on backgrounds, 3 x 32 x 32.
+// The digits in colours on backgrounds, 3 x 32 x 32.
 DatasetPair MakeColourDigits();
 
 }  // namespace telegrad

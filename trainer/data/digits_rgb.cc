@@ -13,7 +13,8 @@ namespace {
 constexpr uint64_t kSeed = 0x6469673372676231;  // "dig3rgb1"
 constexpr int kSide = 32;
 constexpr size_t kPlane = size_t{kSide} * kSide;
-constexpr float kLeastContrast = 90.0f;  // of 255, in one channel at least
+// Levels of 255, in one channel at least.
+constexpr float kLeastContrast = 90.0f;
 
 using Colour = std::array<float, 3>;
 

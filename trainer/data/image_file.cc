@@ -205,7 +205,7 @@ absl::StatusOr<Image> ReadImage(const std::string& path, int channels) {
       absl::StrCat(path, ": byte 0: neither a JPEG nor a PNG begins here"));
 }
 
-// Of each pixel, the mean over the part of the image that it stands for, at
+// Makes each pixel the mean over the part of the image that it stands for, at
 // least one pixel of it.
 void FitImage(const Image& image, int rows, int cols, uint8_t* pixels) {
   int64_t used_rows = image.rows;

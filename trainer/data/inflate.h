@@ -46,7 +46,7 @@ class InflateReader {
   absl::Status Start();
   absl::Status Inflate();
   absl::Status EndMember();
-  // Of the next byte that has not been consumed.
+  // The place in the file of the next byte that has not been consumed.
   uint64_t file_offset() const { return bytes_read_ - stream_.avail_in; }
 
   const std::string path_;
@@ -55,7 +55,7 @@ class InflateReader {
   z_stream stream_{};
   uint64_t bytes_read_ = 0;
   bool is_gzip_ = false;
-  bool is_ended_ = false;  // of the last gzip member
+  bool is_ended_ = false;  // the last gzip member has ended
 };
 
 }  // namespace telegrad

@@ -12,7 +12,7 @@ namespace telegrad {
 namespace {
 
 constexpr int kNumClasses = 10;
-constexpr uint32_t kMostSide = 4096;  // of an image, as networks accept it
+constexpr uint32_t kMostSide = 4096;  // an image's, as networks accept it
 
 absl::Status CheckLabels(const std::string& path, const IdxFile& file) {
   for (size_t i = 0; i < file.values.size(); ++i) {

@@ -17,7 +17,7 @@ constexpr uint64_t kOrderStream = uint64_t{0x6f726465} << 32;  // "orde"
 // And what is drawn for images. Its top bit is not that of the one above.
 constexpr uint64_t kDrawStream = uint64_t{0xe4726177} << 32;
 
-using Levels = std::array<float, 256>;  // of a channel, normalised
+using Levels = std::array<float, 256>;  // a channel's values, normalised
 
 std::vector<Levels> LevelsOf(const Dataset& dataset) {
   std::vector<Levels> levels(static_cast<size_t>(dataset.channels));

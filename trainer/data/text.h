@@ -19,7 +19,7 @@ inline constexpr double kLanguageNats = 1.2130075659799042;  // 1.75 ln 2
 inline constexpr size_t kLanguageTrain = 2'000'000;          // bytes
 inline constexpr size_t kLanguageTest = 200'000;
 
-// The same on every machine; `stream` tells texts apart.
+// A text that is equal on every machine; `stream` tells texts apart.
 std::vector<uint8_t> WriteLanguage(uint64_t stream, size_t num_bytes);
 DatasetPair MakeLanguage(int context);
 

@@ -185,7 +185,7 @@ absl::Status Refuse(absl::string_view flag, absl::string_view reason) {
       absl::StrCat(flag, " has no effect: ", reason));
 }
 
-// Of servers that step with each push as it comes.
+// Flags for servers that step with each push as it comes.
 absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
   const auto refuse = [&](const auto&... why) {
     return absl::InvalidArgumentError(
@@ -219,7 +219,7 @@ absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
   return absl::OkStatus();
 }
 
-// Of workers that step alone, then exchange what changed.
+// Flags for workers that step alone, then exchange what changed.
 absl::Status CheckLocalSteps(const TrainOptions& options,
                              const Setting& setting) {
   if (options.local_fragments > options.local_steps) {

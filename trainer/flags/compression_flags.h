@@ -13,7 +13,7 @@ class App;
 
 namespace telegrad {
 
-// Of --compare and --gc-...: text that needs a second look.
+// Texts of --compare and --gc-... that need a second look.
 struct RawCompressionFlags {
   std::string gc_type = "none";
   std::string gc_allow = kDefaultAllowed;

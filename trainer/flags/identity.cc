@@ -106,7 +106,7 @@ Facts FactsOf(const CLI::App& app) {
     if (flag.name == "--data" && !absl::StartsWith(value, "digits")) {
       value = value.substr(0, value.find(':'));
     }
-    uint64_t whole = 0;  // of a seed all digits count
+    uint64_t whole = 0;  // all digits of a seed count
     double number = 0;   // "5e-2" is 0.05
     if (!absl::SimpleAtoi(value, &whole) && absl::SimpleAtod(value, &number)) {
       value = absl::StrFormat("%.9g", number);

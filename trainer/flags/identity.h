@@ -28,8 +28,8 @@ enum class FlagGroup : uint8_t {
   kResults,  // what a run's steps compute
   kSteps,    // how many there are, when it is evaluated, and the rates
   kPath,     // the network: all members compare it by themselves
-  kTimes,    // of this process alone; the measured times may depend on it
-  kProcess,  // of this process alone
+  kTimes,    // this process alone; the measured times may depend on it
+  kProcess,  // this process alone
   kShown     // what is shown or kept
 };
 // A new flag decides results until the table says something else.

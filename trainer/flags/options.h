@@ -39,10 +39,10 @@ struct TrainOptions : MemberFlags {
   std::vector<Setting> settings;  // at least one
   std::vector<uint64_t> seeds;    // at least one
   std::string network = "lenet";
-  int num_layers = 0;        // of a family: resnet, vgg
+  int num_layers = 0;        // a family's, resnet or vgg
   std::string image_shape;   // "3,224,224"; empty: the network's or the data's
   int num_classes = 0;       // 0: the network's or the data's
-  int64_t num_examples = 0;  // of synthetic data, an epoch; 0: 100 batches
+  int64_t num_examples = 0;  // synthetic data's, an epoch; 0: 100 batches
   std::string dtype = "float32";
   std::string loss_scale = "dynamic";
   std::string bn_stats = "mean";  // or "rank0"
@@ -51,9 +51,9 @@ struct TrainOptions : MemberFlags {
   std::string tier_one = "auto";  // ParseTierOne
   bool benchmark = false;
   int64_t num_batches = 0;     // > 0: ends each epoch after so many
-  int devices = 1;             // of a worker, each with a copy of the network
+  int devices = 1;             // a worker's, each with a copy of the network
   int batch_size = 64;         // per device
-  std::vector<int> work_load;  // of devices, where they differ
+  std::vector<int> work_load;  // shares of the devices, where they differ
   std::vector<int> device_batches;  // samples of a step, by device
   int num_epochs = 2;
   float lr = 0.05f;
@@ -61,13 +61,13 @@ struct TrainOptions : MemberFlags {
   std::vector<int> lr_step_epochs;   // lr is multiplied before these epochs
   std::string lr_schedule = "step";  // or "cosine"
   std::string lr_scaling = "none";   // or "linear": with contributors
-  int warmup_epochs = 0;             // in which lr rises from 0
+  int warmup_epochs = 0;             // epochs in which lr rises from 0
   bool wd_1d = true;                 // weight decay of biases and norms, too
   int grad_accumulation = 1;         // batches of a step
-  float clip_norm = 0.0f;            // of a worker's gradient; 0: as it is
+  float clip_norm = 0.0f;  // a worker's largest norm of its gradient; 0: any
   float label_smoothing = 0.0f;
   int eval_every = 1;  // epochs
-  int pad_size = 0;    // of --random-crop
+  int pad_size = 0;    // the border for --random-crop
   bool random_crop = false;
   bool random_mirror = false;
   bool gc_dense_1d = false;  // biases and norms go dense
@@ -84,8 +84,8 @@ struct TrainOptions : MemberFlags {
   int64_t adam_freeze_after = 0;  // steps; 0: never
   RateRules rate_rules;
   int local_steps = 0;      // > 0: alone between two exchanges
-  int local_fragments = 1;  // that take turns
-  float outer_lr = 1;       // of their optimizer
+  int local_fragments = 1;  // fragments that take turns
+  float outer_lr = 1;       // their optimizer's rate
   float outer_mom = 0;
   int64_t max_staleness = kAnyStaleness;
   int display_batches = 50;

@@ -109,7 +109,7 @@ absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
   return absl::OkStatus();
 }
 
-// Of a type whose sums are those of GPUs' memory.
+// Flags for a type that sums in the memory of GPUs.
 absl::Status CheckGpuStore(const TrainOptions& options) {
   const auto refuse = [&](const auto&... what) {
     return absl::InvalidArgumentError(

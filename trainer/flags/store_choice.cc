@@ -53,7 +53,7 @@ absl::Status SettleAutoStore(const std::optional<Placement>& placement,
   }
   ASSIGN_OR_RETURN(const Plan plan,
                    MakePlan({}, AssumedCalibration(), request));
-  // Those that somebody else has started stay.
+  // Workers and servers that somebody else has started stay.
   const bool are_fixed = placement.has_value() || !options.scheduler.empty();
   const bool is_advised = plan.advised.has_value() && !are_fixed;
   const bool has_servers =

@@ -117,7 +117,7 @@ absl::StatusOr<std::string> WorkersStoreOf(const StrategyRequest& request,
   return "allreduce";
 }
 
-// Of all sizes, as one store has all tensors.
+// The store for tensors of all sizes, as one store has all tensors.
 absl::StatusOr<std::string> StoreOf(
     const StrategyRequest& request, const std::string& spec,
     absl::StatusOr<std::string> (*store_of)(const StrategyRequest&,

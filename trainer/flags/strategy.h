@@ -13,12 +13,12 @@ struct StrategyRequest {
   std::string local_parameter_device = {};  // "cpu", "gpu"; empty: not said
   std::string all_reduce_spec = {};         // "pscpu", "xring"; as well
   int workers = 1;
-  int devices = 1;  // of each
+  int devices = 1;  // each worker's
   float momentum = 0;
 };
 
-// The same in terms of stores. Sums of gradients, and of the weight decay that
-// each device adds to its own, are divided by `divisor`.
+// The request in terms of stores. Sums of gradients, and of the weight decay
+// that each device adds to its own, are divided by `divisor`.
 struct Strategy {
   std::string name = {};
   std::string kv_store = {};

@@ -12,7 +12,8 @@ namespace telegrad {
 
 // For CLI11: empty, or why `text` is no finite number of 0 or more.
 std::string CheckNotNegative(const std::string& text);
-// The same of a number above 0, and of one from 0 on and below 1.
+// For CLI11: empty, or why `text` is no finite number above 0; why it is none
+// from 0 on and below 1.
 std::string CheckRate(const std::string& text);
 std::string CheckDecay(const std::string& text);
 
@@ -30,10 +31,10 @@ absl::StatusOr<NetworkSpec> RequestedSpec(const TrainOptions& options);
 DatasetRequest RequestedData(const TrainOptions& options,
                              const NetworkSpec& spec);
 
-// Of an epoch of --benchmark 1, by the devices of all workers.
+// Samples of an epoch of --benchmark 1, by the devices of all workers.
 int64_t NumNoiseSamples(const TrainOptions& options, int num_devices);
 
-// Of the step from here, by --lr and its schedule; a function of the place.
+// The place of the step from which --lr and its schedule make the rate.
 struct Position {
   int64_t epoch = 0;
   int64_t batch = 0;

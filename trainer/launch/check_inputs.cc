@@ -61,7 +61,7 @@ absl::Status CheckInjection(const TrainOptions& options,
   return absl::OkStatus();
 }
 
-// Of data that do not fit `network`, with what it is made for.
+// Refuses data that do not fit `network`, with what it is made for.
 absl::Status Unfit(const TrainOptions& options, const NetworkSpec& network,
                    const absl::Status& why) {
   std::string wanted;

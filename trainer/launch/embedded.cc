@@ -87,7 +87,7 @@ class Launcher {
   FinishedRuns& finished_;
   const std::vector<PlannedRun> missing_;
   const UniqueFd signals_ = OpenSignalFd();
-  size_t next_ = 0;  // of those missing
+  size_t next_ = 0;  // the next of `missing_`
   std::vector<std::unique_ptr<Active>> active_;
   int code_ = 0;
 };
@@ -184,7 +184,7 @@ void Launcher::Keep(Active& active) {
   summary.identity = SummaryOf(options_.laboratory.identity);
   finished_.Add(summary);
   const absl::Status written = finished_.Write();
-  // Of the last run PrintResults says it.
+  // After the last run PrintResults says it.
   if (!written.ok() && !finished_.Missing().empty()) {
     PrintError(written.message());
   }
@@ -240,7 +240,8 @@ void SayTaken(const TrainOptions& options, const FinishedRuns& finished) {
   }
 }
 
-// Of a comparison that was stopped and now begins anew, perhaps by mistake.
+// Tells of a comparison that was stopped and now begins anew, perhaps by
+// mistake.
 void SayWhatIsReplaced(const TrainOptions& options) {
   FinishedRuns there(options);
   if (!there.Take().ok()) return;

@@ -29,7 +29,7 @@ constexpr int kLeastMeasured = 4;  // samples
 
 struct JobSize {
   int workers = 1;
-  int servers = 0;  // that have parts
+  int servers = 0;  // servers that have parts
   bool is_one_host = true;
   bool is_emulated = false;  // all of it, in one process
 };
@@ -287,7 +287,7 @@ std::string StepLines(const Plan& plan, const Workload& load, int local_steps) {
       FormatSeconds(plan.comm_dense_s));
   using Kind = Decision::Kind;
   for (const Decision& each : plan.decisions) {
-    // Of machines nothing was asked.
+    // Choices that machines decide are left out: none was asked.
     const bool is_known = each.what != Kind::kNetwork &&
                           each.what != Kind::kCards &&
                           each.what != Kind::kMemory;

@@ -24,8 +24,9 @@ class FinishedRuns {
   explicit FinishedRuns(const TrainOptions& options)
       : options_(options), planned_(PlanRuns(options)) {}
 
-  // Those in --out. InvalidArgument: a file there is none of WriteResults', or
-  // a run was made with other flags, which are named with both values.
+  // Takes the results in --out. InvalidArgument: a file there is none of
+  // WriteResults', or a run was made with other flags, which are named with
+  // both values.
   absl::Status Take();
   void Add(RunSummary run);
   // Before the first run: results in --out that this command does not make

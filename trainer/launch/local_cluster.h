@@ -57,8 +57,8 @@ class LocalCluster {
   TimePoint meet_deadline_;
   std::string scheduler_address_;
   ChildProcesses children_;
-  absl::Status start_;                                  // of the last child
-  std::vector<std::unique_ptr<ReportReader>> readers_;  // of each child
+  absl::Status start_;  // how the last child's start went
+  std::vector<std::unique_ptr<ReportReader>> readers_;  // one for each child
   TimePoint failed_at_;
 };
 

@@ -38,20 +38,20 @@ struct ModelTensor {
 enum class Op : uint8_t {
   kInput,
   kConvolution,  // weight [out, in, rows, cols], bias unless it has none
-  kDense,        // of the last dimension: weight [out, in], bias
+  kDense,        // over the last dimension: weight [out, in], bias
   kBatchNorm,    // weight (gamma) unless it has none, bias (beta); buffers mean
                  // and variance
-  kLayerNorm,    // of the last dimension: weight, bias
+  kLayerNorm,    // over the last dimension: weight, bias
   kTanh,
   kRelu,
   kGelu,
   kMaxPool,
-  kAveragePool,  // of what lies within the image
+  kAveragePool,  // the mean of what lies within the image
   kSpatialMean,  // [c, rows, cols] -> [c]
   kFlatten,
   kDropout,
   kAdd,
-  kConcat,     // of the first dimension
+  kConcat,     // along the first dimension
   kEmbedding,  // token ids [t] -> [t, width]: weight [tokens, width]
   kPositions,  // adds weight [t, width]
   kAttention,  // causal, of queries, keys and values side by side
@@ -77,7 +77,7 @@ constexpr Window Same(int64_t rows, int64_t cols) {
 struct Node {
   Op op = Op::kInput;
   std::vector<int> inputs = {};
-  std::vector<int64_t> shape = {};  // of the result for one sample
+  std::vector<int64_t> shape = {};  // the result's for one sample
   int parameter = -1;
   int num_parameters = 0;
   int buffer = -1;
@@ -95,11 +95,11 @@ struct Model {
   std::vector<Node> nodes;              // each after its inputs
   int logits = 0;                       // the node, [..., num_classes]
   int auxiliary = -1;                   // a second one, in training
-  float auxiliary_weight = 0.0f;        // of its loss
+  float auxiliary_weight = 0.0f;        // weighs the loss of `auxiliary`
 
-  // Of a sample: 1, or how many positions are classified.
+  // Predictions for a sample: 1, or how many positions are classified.
   int64_t predictions_per_sample() const;
-  int64_t num_elems() const;  // of the parameters
+  int64_t num_elems() const;  // elements of the parameters
   // With fewer samples a normalised channel may have a single value, whose
   // variance is none.
   int64_t least_batch() const;

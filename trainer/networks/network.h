@@ -102,10 +102,11 @@ struct NetworkSpec {
   int cols = 28;
   int context = 0;  // > 0: text of so many tokens in place of images
   int num_classes = 10;
-  uint64_t seed = 0;  // of the initial weights: equal seeds, equal bits
+  uint64_t seed = 0;  // the initial weights': equal seeds, equal bits
   float label_smoothing = 0.0f;  // share that all classes get alike
-  // Of the factors and results of products; weights, gradients, normalisation
-  // and loss are float32. A CPU has float16 as float32 that is rounded.
+  // The type of the factors and results of products; weights, gradients,
+  // normalisation and loss are float32. A CPU has float16 as float32 that is
+  // rounded.
   Dtype dtype = Dtype::kFloat32;
   // Where it computes. Initial weights are the same bits everywhere.
   Device device = {};
@@ -119,7 +120,7 @@ absl::StatusOr<NetworkSpec> DefaultSpec(absl::string_view name);
 struct NetworkShape {
   std::vector<Parameter> parameters;  // without memory
   std::vector<Parameter> buffers;
-  int64_t least_batch = 1;  // that can be normalised
+  int64_t least_batch = 1;  // the least that can be normalised
 };
 
 // NotFound lists the networks; InvalidArgument when the input does not fit.

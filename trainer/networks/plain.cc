@@ -10,8 +10,9 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kWide = 4096;     // units of the dense layers
-constexpr float kForgotten = 0.5f;  // of them, in training
+constexpr int64_t kWide = 4096;  // units of the dense layers
+// The share of them that is left out in training.
+constexpr float kForgotten = 0.5f;
 
 int ConvolveAndRelu(ModelBuilder& builder, int from, int index, int64_t maps,
                     const Window& window) {

@@ -20,7 +20,7 @@ struct NetworkLine {
   const char* name;
   const char* variant;  // what `make` gets; null: the text behind the colon
   absl::StatusOr<Model> (*make)(const ModelRequest&);
-  int channels;  // of its paper's images; 0: it reads text
+  int channels;  // its paper's images'; 0: it reads text
   int side;
   int classes;
   const char* description;
@@ -56,7 +56,7 @@ constexpr int kMostChannels = 64;
 constexpr int kMostSide = 4096;
 constexpr int kMostContext = 65536;
 constexpr int kMostClasses = 65536;
-constexpr int64_t kMostElems = int64_t{1} << 33;  // of the parameters
+constexpr int64_t kMostElems = int64_t{1} << 33;  // elements of the parameters
 
 bool Fits(int value, int least, int most) {
   return value >= least && value <= most;

@@ -38,7 +38,7 @@ struct ForwardPass {
   // What drops out, in training: a pure function of both and of the node.
   uint64_t seed = 0;
   uint64_t draw = 0;
-  // Of the factors and results of products.
+  // The type of the factors and results of products.
   torch::ScalarType type = torch::kFloat32;
   bool rounds = false;  // to `type`, and computes in float32
 };

@@ -8,7 +8,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMostUnits = 65536;  // of a hidden layer
+constexpr int64_t kMostUnits = 65536;  // units of a hidden layer
 constexpr size_t kMostLayers = 64;
 
 // Tanh and a pool behind a convolution of 5 x 5.

@@ -99,7 +99,8 @@ std::string TextOf(const std::exception& error) {
   return told != nullptr ? told->what_without_backtrace() : error.what();
 }
 
-// Of the CPU's memory; the framework has no type of its own for that.
+// Whether the CPU's memory was not enough; the framework has no type of its own
+// for that.
 bool IsNoMemory(const std::exception& error) {
   return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
          absl::StrContains(error.what(), "DefaultCPUAllocator");

@@ -107,8 +107,8 @@ Axis WholeAxis(double least, double most) {
           (std::floor(high / step + 0.25) + 1) * step, false};
 }
 
-// Of sorted values, a third at most: without each the others' range is less
-// than 0.4 of what it is with it.
+// How many of the sorted values lie far below the others, a third at most:
+// without each the others' range is less than 0.4 of what it is with it.
 size_t NumFarBelow(const std::vector<double>& values) {
   constexpr double kLeast = 1;  // a range that is no longer is no matter
   size_t first = 0;

@@ -22,7 +22,7 @@ struct SettingGroup {
   double step_s = 0;
   double step_min_s = 0;
   double samples_per_s = 0;
-  double wait_share = 0;  // of the workers' time, 0..1
+  double wait_share = 0;  // the share of the workers' time, 0..1
   double byte_limit_s = 0;
   int64_t worker_peak_bytes = 0;  // largest of all seeds
   int64_t server_peak_bytes = 0;
@@ -42,7 +42,7 @@ const SettingGroup* FindNone(const std::vector<SettingGroup>& groups);
 // the same weights and see the same batches.
 struct PairedDifference {
   double mean = 0;
-  double half_width = 0;  // of the mean's 95 % interval (Student's t)
+  double half_width = 0;  // half of the mean's 95 % interval (Student's t)
   size_t num_pairs = 0;   // with one, half_width is 0 and says nothing
 };
 PairedDifference AccuracyDifference(const SettingGroup& group,

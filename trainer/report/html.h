@@ -45,7 +45,7 @@ std::string EnvironmentHtml(const std::vector<RunSummary>& runs);
 struct Trade {
   const SettingGroup* group = nullptr;
   double to_none = 0;  // accuracy, 0..1, less that of `none` or the best
-  double bytes = 0;    // of a step, both ways, all workers
+  double bytes = 0;    // a step's, both ways, all workers
   bool is_on_front = false;
 };
 std::vector<Trade> TradesOf(const std::vector<SettingGroup>& groups);

@@ -94,7 +94,7 @@ absl::Status Take(const Json& value, const char* name, PlanSummary& out) {
   return absl::OkStatus();
 }
 
-// Of objects.
+// Takes a list of objects.
 template <typename Part>
 absl::Status Take(const Json& value, const char* name, std::vector<Part>& out);
 

@@ -52,7 +52,7 @@ bool IsShownInPlan(const PlannedChoice& choice) {
   return choice.what != "warning" && choice.what != "advice";
 }
 
-constexpr size_t kFewSettings = 6;  // whose curves can be told apart
+constexpr size_t kFewSettings = 6;  // settings whose curves can be told apart
 
 enum class XValue { kSteps, kSeconds, kMegabytes };
 
@@ -114,7 +114,7 @@ std::string ChartsHtml(const std::vector<SettingGroup>& groups) {
   return html + "</div>\n";
 }
 
-// Of accuracy alone, a chart for each setting, beside none in grey.
+// Charts of accuracy alone, one for each setting, beside none in grey.
 std::string SmallCharts(const std::vector<SettingGroup>& groups) {
   Chart all = {};
   all.is_share = true;

@@ -56,7 +56,8 @@ class Remaining {
     }
     share_ = share;
   }
-  // Of this run and `later` more like it. None before anything was done.
+  // Seconds left of this run and `later` more like it. None before anything was
+  // done.
   std::optional<double> Seconds(double later) const {
     const double done = share_ - share_at_start_;
     if (!start_ || done <= 0) return std::nullopt;
@@ -189,7 +190,8 @@ class BarProgress final : public Progress {
       absl::StrAppendFormat(&line, " evaluating %.0f %%",
                             100 * last_->evaluated);
     }
-    if (last_->evaluated < 0) line += remaining_.Text(later_);  // of training
+    // The time that is left is training's.
+    if (last_->evaluated < 0) line += remaining_.Text(later_);
     const size_t columns = TerminalColumns(fd_) - 1;
     const size_t others = prefix_.size() + line.size() + 2;
     const size_t room = columns - std::min(columns, others);
@@ -259,7 +261,7 @@ std::unique_ptr<Progress> MakeJsonProgress(int fd, const Progress::Part& part) {
 }
 
 std::string ResultEvent(const RunSummary& run) {
-  // Of an object with fields, without its first brace.
+  // The result is an object with fields, here without its first brace.
   return "{\"event\":\"result\"," + ToJson(run).substr(1);
 }
 

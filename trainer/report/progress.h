@@ -44,7 +44,7 @@ class Progress {
 std::unique_ptr<Progress> MakeProgress(int fd, bool is_terminal,
                                        const Progress::Part& part);
 
-// The same for programs, one JSON object per line:
+// Progress for programs, one JSON object per line:
 //   {"event":"progress","run":"2bit","epoch":0,"epochs":2,"batch":50,...}
 //   {"event":"message","run":"2bit","text":"..."}
 // seconds_left is null before it is known.

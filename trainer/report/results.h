@@ -19,7 +19,7 @@ struct TensorMetrics {
   double residual_ratio = 0;   // norm of the residual / of late gradients
   double zero_share = 0;       // sent as 0
   double saturated_share = 0;  // residual beyond 64 thresholds
-  double cosine = 0;           // of what was sent and the gradient
+  double cosine = 0;           // between what was sent and the gradient
   double relative_error = 0;   // norm of their difference / of the gradient
   int64_t num_nonfinite = 0;   // since the start
 };
@@ -90,7 +90,7 @@ struct RunSummary {
   double accuracy = 0;  // final, on the test set, 0..1
   double loss = 0;
   int64_t steps = 0;
-  double seconds = 0;  // of training, evaluation left out
+  double seconds = 0;  // training's seconds, without evaluation
   double samples_per_s = 0;
   int64_t push_raw_bytes = 0;
   int64_t push_wire_bytes = 0;
@@ -113,7 +113,7 @@ struct RunSummary {
   int64_t worker_peak_bytes = 0;  // largest resident set of any worker
   int64_t server_peak_bytes = 0;
   int64_t model_bytes = 0;  // parameters, float32
-  // That the store copied between hosts and GPUs.
+  // Bytes that the store copied between hosts and GPUs.
   int64_t to_device_bytes = 0;
   int64_t from_device_bytes = 0;
   // Tensors; those with a codec; those that are below --gc-min-bytes; and the
@@ -129,8 +129,8 @@ struct RunSummary {
   std::vector<std::string> warnings = {};
   PlanSummary plan = {};
   std::vector<TensorBytes> tensors = {};
-  std::vector<EnvironmentFact> environment = {};  // of worker 0
-  // Of an asynchronous store: "worker/0: largest 3, mean 0.51".
+  std::vector<EnvironmentFact> environment = {};  // worker 0's
+  // Lags of an asynchronous store: "worker/0: largest 3, mean 0.51".
   std::vector<std::string> staleness = {};
   // Who made the others wait: "straggler worker/1: 5.1 times the median, ...".
   std::vector<std::string> stragglers = {};
@@ -147,7 +147,7 @@ struct RunSummary {
 std::string ToJson(const MetricPoint& point, absl::string_view setting,
                    uint64_t seed);
 std::string ToJson(const RunSummary& run);  // without points
-// The same as a line of --log-json: {"event":"result",...}.
+// The run as a line of --log-json: {"event":"result",...}.
 std::string ResultEvent(const RunSummary& run);
 // Reads what ToJson(RunSummary) wrote. Unknown fields are ignored; a missing or
 // mistyped field of the first group is an error that names it.
@@ -157,7 +157,7 @@ absl::StatusOr<std::vector<RunSummary>> RunSummariesFromJson(
     absl::string_view text);
 absl::StatusOr<MetricPoint> MetricPointFromJson(absl::string_view line);
 
-// Whose point a line of metrics.jsonl is.
+// The run whose point a line of metrics.jsonl is.
 struct RunName {
   std::string setting = {};
   uint64_t seed = 0;
@@ -180,8 +180,8 @@ const MetricPoint* FirstAt(const RunSummary& run, double target);
 struct WhatIfRow {
   std::string setting = {};
   std::string link = {};
-  double bytes_per_s = 0;  // of the link, a direction
-  double latency_s = 0;    // of the link, one way, as --link adds it
+  double bytes_per_s = 0;  // the link's, each direction
+  double latency_s = 0;    // the link's, one way, as --link adds it
   double step_s = 0;
   double total_s = 0;          // to the target, else all steps; 0: never
   double measured_step_s = 0;  // where the link was really run

@@ -22,7 +22,7 @@ constexpr double kLeastStep = 1e-9, kMostStep = 1e6;  // seconds; of a file
 struct Stage {
   const char* what;
   int style;
-  double above, below;  // of the row's middle
+  double above, below;  // offsets from the row's middle
   bool is_hollow = false;
 };
 constexpr std::array<Stage, 9> kStages = {

@@ -65,7 +65,7 @@ std::string TimeSentence(const SettingGroup& group, const SettingGroup& none) {
 
 // So many that a sentence for each is too much to read.
 constexpr size_t kMany = 6;
-constexpr double kNear = 0.003;  // of none's accuracy
+constexpr double kNear = 0.003;  // a distance from none's accuracy
 constexpr double kClear = 1.05;  // times as fast; less is noise
 
 std::string EachText(const std::vector<SettingGroup>& groups,

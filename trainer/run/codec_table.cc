@@ -45,7 +45,7 @@ std::string Line(const std::vector<TensorReport>& reports, size_t begin,
           : absl::StrCat(", packing ", first.packing, " (auto)"));
 }
 
-// Of an element of a push, at most.
+// Bits of an element of a push, at most.
 double BitsOf(const TensorReport& report) {
   return 8.0 * static_cast<double>(report.push_bytes) /
          static_cast<double>(report.num_elems);

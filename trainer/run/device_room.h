@@ -19,7 +19,7 @@ namespace telegrad {
 // The network's memory `data` [n] f32, for a store.
 TensorView ViewOf(const Network& network, float* data, size_t n);
 
-// The same as kernels reach it.
+// The memory as kernels reach it.
 float* Reached(const Network& network, float* data, size_t n);
 const float* Reached(const Network& network, const float* data, size_t n);
 

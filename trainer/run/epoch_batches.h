@@ -12,7 +12,7 @@ namespace telegrad {
 // Which samples a worker computes in an epoch: those of a step for each of its
 // devices, in parts where gradients are accumulated, step by step.
 struct EpochBatches {
-  int64_t num_steps = 0;                       // of the whole epoch
+  int64_t num_steps = 0;                       // steps of the whole epoch
   std::vector<std::vector<uint32_t>> batches;  // from the first step on
 };
 

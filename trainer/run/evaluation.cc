@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr int64_t kEvaluationBatch = 256;
-// Of a batch: large images come in smaller ones.
+// Bytes of a batch: large images come in smaller ones.
 constexpr size_t kBatchBytes = size_t{64} << 20;
 constexpr size_t kGatherBytes = size_t{1} << 20;  // WorkerGroup::Gather
 
@@ -67,7 +67,7 @@ absl::StatusOr<BatchResult> ParsePart(const std::string& text) {
       .num_samples = part[2].get<int64_t>()};
 }
 
-// Of one worker's devices, behind each other.
+// The buffers of one worker's devices, behind each other.
 std::string PackBuffers(std::span<const Replica> replicas) {
   std::string bytes;
   for (const Replica& replica : replicas) {
@@ -106,7 +106,7 @@ std::vector<float> MeanOf(const std::vector<std::string>& parts,
 std::string SamplesFact(const Dataset& data) {
   uint32_t check = Crc32c(data.labels.data(),
                           data.labels.size() * sizeof(data.labels[0]), 0);
-  if (data.context > 0) {  // of a text its bytes are the labels
+  if (data.context > 0) {  // a text's bytes are the labels
     check = Crc32c(data.pixels.data(), data.pixels.size(), check);
   }
   return absl::StrFormat("%d samples, labels %08x", data.size(), check);

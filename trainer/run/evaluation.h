@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<std::string>> GatherLarge(WorkerGroup& group,
 
 void Add(const BatchResult& batch, BatchResult& sum);
 
-// Of `test`, by all workers: each takes a share, all learn the whole result.
+// All workers evaluate `test`: each takes a share, all learn the whole result.
 // `tell` hears how much of its own share is done, after each batch.
 absl::StatusOr<BatchResult> EvaluateTogether(
     WorkerGroup& group, Network& network, const Dataset& test,
@@ -35,7 +35,7 @@ absl::StatusOr<BatchResult> EvaluateTogether(
 absl::Status AgreeOnBuffers(WorkerGroup& group, std::span<Replica> replicas,
                             bool from_first_worker);
 
-// Of the weights and buffers.
+// The digest of the weights and buffers.
 std::string DigestOf(Network& network);
 
 // All workers call it: exit code 31 where they have read different samples, by

@@ -20,7 +20,7 @@ struct Replica {
   std::unique_ptr<Network> network;
   std::vector<OptimizerState> states = {};  // where workers step the weights
   std::vector<Buffer> pulled = {};          // where servers do: what came back
-  int batch_size = 0;                       // of a step
+  int batch_size = 0;                       // samples of a step
 };
 
 // A worker's tensors under way between backward and the weights. Each is
@@ -36,7 +36,7 @@ class GradientExchange {
                    Duration timeout, StepTimeline* timeline = nullptr);
   ~GradientExchange();  // cancels what is under way
 
-  // Of the tensors that are pushed from now on.
+  // The optimizer for the tensors that are pushed from now on.
   void set_optimizer(const OptimizerConfig& config) { optimizer_ = config; }
   // By tensor, where workers step the weights.
   void set_rates(std::vector<RateMultipliers> rates) {
@@ -48,8 +48,8 @@ class GradientExchange {
     frozen_after_ = static_cast<uint64_t>(steps);
   }
 
-  // Of tensor `index` of all devices, which must be finished. Larger priorities
-  // go first.
+  // Pushes tensor `index` of all devices, which must be finished. Larger
+  // priorities go first.
   void Push(size_t index, int priority);
   // Until this tensor's weights are stepped; others whose sums arrive meanwhile
   // are, too.
@@ -83,7 +83,7 @@ class GradientExchange {
   CompletionQueue done_;
   std::vector<Ticket> tickets_;
   std::vector<bool> is_pending_;
-  std::vector<OptimizerConfig> steps_;  // of what is under way
+  std::vector<OptimizerConfig> steps_;  // each tensor's, when it was pushed
   size_t num_pending_ = 0;
   ExchangeClock clock_;
   double wait_ = 0;

@@ -27,7 +27,7 @@ class LocalSteps {
     int num_steps = 1;      // between two exchanges of a tensor
     int num_fragments = 1;  // at most num_steps
   };
-  // Of `replicas`, which have states for all their tensors.
+  // Steps `replicas`, which have states for all their tensors.
   LocalSteps(KVStore& store, std::span<Replica> replicas, const Outer& outer,
              Duration timeout);
   ~LocalSteps();  // cancels what is under way
@@ -46,10 +46,10 @@ class LocalSteps {
   // Ends what AfterStep has begun.
   absl::Status FinishBegun();
 
-  // Of tensor `index`, for a checkpoint: the weights that all had after the
-  // last exchange, and what the outer optimizer keeps.
+  // What a checkpoint keeps of tensor `index`: the weights that all had after
+  // the last exchange, and what the outer optimizer keeps.
   struct Anchor {
-    float* weights;  // of the first device
+    float* weights;  // the first device's
     OptimizerState& outer;
   };
   Anchor anchor(size_t index) {
@@ -61,7 +61,7 @@ class LocalSteps {
 
  private:
   struct Tensor {
-    Buffer weights;               // that all had after the last exchange
+    Buffer weights;  // the weights that all had after the last exchange
     std::vector<Buffer> changes;  // by device
     std::vector<Buffer> pushed;   // the weights that the changes led to
     OptimizerState outer;

@@ -42,7 +42,7 @@ class RunPlan {
     return auto_ != nullptr && auto_->DecidesAfterStep();
   }
 
-  // Of PushPull: first layers first.
+  // The priority for PushPull: first layers first.
   int PriorityOf(size_t key) const {
     return key < priorities_.size() ? priorities_[key] : -static_cast<int>(key);
   }

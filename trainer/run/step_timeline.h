@@ -17,7 +17,7 @@ std::string TracePrefix(const std::string& folder, const std::string& setting,
 // Notes the steps of a run that are noted (kvstore/timeline.h). One thread.
 class StepTimeline {
  public:
-  static constexpr size_t kMostTensors = 24;  // of Summary()
+  static constexpr size_t kMostTensors = 24;  // rows of Summary()
 
   explicit StepTimeline(Timeline& timeline) : timeline_(timeline) {}
 
@@ -40,7 +40,8 @@ class StepTimeline {
  private:
   Timeline& timeline_;
   int64_t num_steps_ = 0;
-  std::vector<TimePoint> starts_;  // of those that are noted, and what follows
+  // When the noted steps and the next one began.
+  std::vector<TimePoint> starts_;
   std::vector<Timeline::Span> spans_;
   uint64_t num_left_out_ = 0;
 };

@@ -13,8 +13,9 @@ namespace telegrad {
 namespace {
 
 constexpr double kLeastTimes = 2;
-constexpr double kLeastShare = 0.1;  // of a step; less costs nobody much
-constexpr double kMostTimes = 100;   // that are told
+// A share of a step; less costs nobody much.
+constexpr double kLeastShare = 0.1;
+constexpr double kMostTimes = 100;  // no larger ratio is told
 constexpr int64_t kLeastSteps = 5;
 constexpr Duration kNoteEvery = std::chrono::milliseconds(500);
 constexpr Duration kLookEvery = std::chrono::seconds(2);
@@ -30,7 +31,7 @@ bool IsSlow(double seconds, double median, double step_s) {
          seconds - median >= kLeastShare * step_s;
 }
 
-// Of one step.
+// Seconds of one step.
 double PerStep(const StepShares& shares, double StepShares::*time) {
   return shares.*time / static_cast<double>(shares.steps);
 }
@@ -51,7 +52,7 @@ bool OthersWait(std::span<const StepShares> workers, size_t rank,
   return LowerMedian(std::move(waits)) >= kLeastShare * step_s;
 }
 
-// The same server, as most of those that push see it.
+// Finds servers that are slow as most of those that push see them.
 std::vector<Straggler> FindServers(std::span<const StepShares> workers,
                                    double step_s) {
   std::map<int, std::vector<const StepShares*>> by_server;

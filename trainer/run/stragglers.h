@@ -19,13 +19,14 @@ namespace telegrad {
 struct StepShares {
   int64_t steps = 0;
   double step_s = 0;
-  double compute_s = 0;  // of these, all but waiting
-  double codec_s = 0;    // of StoreStats, as the next one
+  double compute_s = 0;  // seconds of these, all but waiting
+  double codec_s = 0;    // StoreStats', as the next one
   double network_s = 0;
-  bool pushes = true;    // itself; else another worker of its host does
-  int server = -1;       // whose answers take it longest; -1: there is one
-  double answer_s = 0;   // of these, the mean
-  double answers_s = 0;  // of the median server
+  bool pushes = true;  // itself; else another worker of its host does
+  // The server whose answers take it longest; -1: there is one.
+  int server = -1;
+  double answer_s = 0;   // the mean of its answers
+  double answers_s = 0;  // the median server's
 };
 
 // A line for other workers, and back; none for anything else.
@@ -36,13 +37,13 @@ struct Straggler {
   std::string who;    // "worker/3", "server/1"
   std::string cause;  // "compute", "encode", "network", "server"
   double seconds = 0;
-  double median = 0;      // of all; of two, the smaller
+  double median = 0;      // the median of all; of two, the smaller
   bool is_again = false;  // StragglerWatch told of it before
 };
-// Those that take at least twice the median, and by that a tenth of a step; of
-// each worker the cause that costs most. Encoding, network and servers overlap
-// with computing, so they count only while others wait for a tenth of a step.
-// `workers` by rank; none before all have made a few steps.
+// Finds workers and servers that take at least twice the median, and by that a
+// tenth of a step; for each worker the cause that costs most. Encoding, network
+// and servers overlap with computing, so they count only while others wait for
+// a tenth of a step. `workers` by rank; none before all have made a few steps.
 std::vector<Straggler> FindStragglers(std::span<const StepShares> workers);
 // "straggler worker/3: 5.1 times the median, compute: 210 ms, not 41.2 ms".
 std::string ToText(const Straggler& straggler);
@@ -63,7 +64,7 @@ class StragglerWatch {
 
   KVStore& store_;
   std::optional<StoreStats> first_;  // when the first step was over
-  StepShares sums_;                  // of what the store does not know
+  StepShares sums_;                  // what the store does not know
   TimePoint next_note_;
   TimePoint next_look_;
   std::vector<StepShares> before_;  // by rank, when it looked last

@@ -30,8 +30,8 @@ class SyntheticGradients {
                                   const std::function<int(size_t)>& priority_of,
                                   TimePoint deadline);
 
-  int64_t num_bytes() const { return num_bytes_; }  // of one device
-  // By tensor, of the last step, in host memory.
+  int64_t num_bytes() const { return num_bytes_; }  // one device's
+  // Sums by tensor, of the last step, in host memory.
   absl::StatusOr<std::vector<Buffer>> ReadSums();
 
  private:

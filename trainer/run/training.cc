@@ -29,7 +29,7 @@
 namespace telegrad {
 namespace {
 
-constexpr double kMostUnseenSeconds = 1;  // of a bar
+constexpr double kMostUnseenSeconds = 1;  // how long a bar may be out of date
 
 // One worker's training run, on one device or on several one after the other.
 class Training {
@@ -105,20 +105,20 @@ class Training {
   const int num_contributors_;  // devices of all workers
   GradientExchange exchange_;
   std::optional<LocalSteps> alone_;  // --local-steps
-  absl::Status failure_;             // of what forward waited for
+  absl::Status failure_;  // why forward could not wait for its weights
   BatchReader reader_;
   Checkpointing checkpoints_;
   OptimizerConfig optimizer_;
   int64_t num_batches_ = 0;  // steps of an epoch
 
   int64_t step_ = 0;
-  int first_epoch_ = 0;  // of this process, and its first batch
+  int first_epoch_ = 0;  // where this process begins, with its first batch
   int64_t first_batch_ = 0;
   int64_t num_skipped_ = 0;
   StoreStats earlier_;       // traffic before this process
-  std::string auto_choice_;  // of the run that goes on
+  std::string auto_choice_;  // --gc-type auto's, from the run that goes on
   LossScale loss_scale_;
-  double seconds_ = 0;  // of steps
+  double seconds_ = 0;  // seconds of steps
   WorkerTotals totals_;
   StragglerWatch watch_;
   GuardNews guard_news_;
@@ -370,8 +370,8 @@ absl::Status Training::Exchange(bool ends_epoch, bool* skips) {
   return ends_epoch ? alone_->Exchange() : alone_->AfterStep(step_ + 1);
 }
 
-// Of the next step. Where the store has the optimizer, all workers' change at
-// once, between two steps.
+// Sets the rate of the next step. Where the store has the optimizer, all
+// workers' change at once, between two steps.
 absl::Status Training::SetRate(float rate) {
   if (rate == optimizer_.sgd.learning_rate) return absl::OkStatus();
   optimizer_.sgd.learning_rate = rate;

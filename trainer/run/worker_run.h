@@ -40,7 +40,7 @@ struct RunContext {
   std::vector<TensorSpec> tensors = {};       // with what it decides of them
   std::optional<LinkCalibration> link = {};   // once it is measured
   PackingMode packing = PackingMode::kPlain;  // once it is settled
-  std::vector<Device> gpus = {};  // of this worker, once they are chosen
+  std::vector<Device> gpus = {};  // this worker's, once they are chosen
   // What was chosen since, and why, in order; for the summary, as the next one.
   std::vector<std::string> decisions = {};
   std::vector<std::string> warnings = {};
