@@ -12,7 +12,7 @@ enum class Traffic {
   kWrite,   // d = c
   kCopy,    // d = s
   kWiden,   // d = s, of which an element has half as many bytes
-  kNarrow,  // the same of d
+  kNarrow,  // d = s, where an element of d has half as many bytes
   kUpdate,  // d += c
   kAdd,     // d += s
 };

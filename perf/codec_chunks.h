@@ -24,7 +24,7 @@ class CodecChunks {
 
   size_t num_elems() const { return chunks_.size() * codec_->num_elems(); }
   const PreparedCodec& codec() const { return *codec_; }
-  // Of what Make encoded, means: encoded bytes and codes that are not 0, per
+  // Means over what Make encoded: encoded bytes and codes that are not 0, per
   // element; what states hold beside residuals, bytes per element.
   double payload_bytes_per_element() const;
   double density() const;
@@ -49,7 +49,7 @@ class CodecChunks {
     ReencodeState server;
     Buffer payloads[kNumPayloads];
     size_t payload_bytes[kNumPayloads] = {};
-    EncodeStats stats;  // of the first payload
+    EncodeStats stats;  // the first payload's
     uint64_t step = 0;
     Buffer encoded;
     Bytes out;   // [n] f32
@@ -68,7 +68,7 @@ class CodecChunks {
 
   std::unique_ptr<PreparedCodec> codec_;
   float threshold_ = 0;
-  float bit_threshold_ = 0;  // of 1bit
+  float bit_threshold_ = 0;  // 1bit's
   HugeArray grad_;
   HugeArray residuals_[kNumPayloads];  // empty without error feedback
   HugeArray out_;

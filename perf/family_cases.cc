@@ -44,7 +44,7 @@ KernelCase FamilyCase(const std::string& codec, const std::string& name,
     Job job = {.codec = codec,
                .bytes_per_element = bytes_per_element,
                .traffic = traffic,
-               .granule = 8192};  // of what blocks and tiles divide
+               .granule = 8192};  // blocks and tiles divide it
     job.body = [=](size_t begin, size_t count) {
       const Share share = {*data, begin, count};
       // A payload of other shares may lie there: prepared ones are few.

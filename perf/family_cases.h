@@ -21,7 +21,7 @@ struct FamilyData {
   }
 
   HugeArray grad;
-  float threshold;  // of this density
+  float threshold;  // what gives this density
   HugeArray residual;
   HugeArray momentum;  // the gradient: settled
   HugeArray out;

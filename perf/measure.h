@@ -21,13 +21,14 @@ struct Peer {
 // One loop to measure, beside its peers and the ceiling of its traffic.
 struct Job {
   std::string name = {};   // "2bit/encode"
-  std::string codec = {};  // that it is for, as --gc-type takes it
+  std::string codec = {};  // the codec that it is for, as --gc-type takes it
   double bytes_per_element = 0;
   Traffic traffic = Traffic::kNone;
   size_t granule = 512;  // shares of threads begin at its multiples
   RangeBody body = {};
   std::vector<Peer> peers = {};
-  double density = -1;  // of codes that are not 0, as measured; -1: no matter
+  // Share of codes that are not 0, as measured; -1: no matter.
+  double density = -1;
 };
 
 // What was measured.

@@ -90,7 +90,7 @@ void AppendOneBitCounts(std::vector<KernelCase>& cases) {
 
 void AppendBlockSigns(std::vector<KernelCase>& cases) {
   static const kernels::SignKernels& sign = CpuKernels().sign;
-  constexpr size_t kBlock = 2048;  // of the codec
+  constexpr size_t kBlock = 2048;  // the codec's
   constexpr double kPayload = 0.125 + 4.0 / kBlock;
   const ShareBody encode = [](const Share& s) {
     EncodeStats stats;

@@ -32,7 +32,7 @@ void AppendThreshold(std::vector<KernelCase>& cases) {
                                    s.data.threshold, NonFinite::kZero,
                                    Indices(s), &count, &stats, s.scratch(), {});
                              }));
-  // Of the same gradient, cast to fp16.
+  // The share's gradient, cast to fp16.
   const auto halves = [](const Share& s) {
     return reinterpret_cast<uint16_t*>(s.out());
   };

@@ -40,7 +40,7 @@ class Team {
   size_t n_ = 0;
   size_t granule_ = 1;
   const RangeBody* body_ = nullptr;  // null: the threads end
-  std::vector<Span> spans_;          // of each thread's share; no share: none
+  std::vector<Span> spans_;          // each thread's share; no share: none
   std::barrier<> border_;
   std::vector<std::thread> threads_;
 };

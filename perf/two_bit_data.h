@@ -20,7 +20,7 @@ struct TwoBitData {
   HugeArray residual;
   HugeArray codes;  // written by whoever encodes
   std::vector<HugeArray> frames;
-  double density;  // of the frames
+  double density;  // the frames'
 };
 
 }  // namespace telegrad::perf

@@ -146,7 +146,7 @@ CollectiveData::CollectiveData(const CollectiveCase& which, Dtype type,
       max_count_(max_count),
       in_(max_count * input_blocks() * SizeOf(type)),
       out_(is_in_place() ? 0 : max_count * output_blocks() * SizeOf(type)) {
-  Fill().IgnoreError();  // of the host's memory none
+  Fill().IgnoreError();  // the host's memory gives no error
 }
 
 absl::Status CollectiveData::MoveTo(Device device) {

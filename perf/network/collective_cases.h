@@ -81,9 +81,9 @@ class CollectiveData {
   const int ranks_;
   const int root_;
   const size_t max_count_;
-  Buffer in_;  // of those in place: their data
+  Buffer in_;  // in place: the data
   Buffer out_;
-  // Of these, if they are on a device.
+  // Copies of in_ and out_, if they are on a device.
   std::unique_ptr<PayloadMemory> in_there_, out_there_;
 };
 

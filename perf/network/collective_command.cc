@@ -59,7 +59,7 @@ class CollectiveRun {
           ++timed;
           return Iterate(counts, data, &traffic);
         }));
-    // Those that warmed up sent the same.
+    // Iterations that warmed up sent as much.
     const auto share = static_cast<int64_t>(series.us.size());
     series.payload_bytes = traffic.payload_bytes / timed * share;
     series.header_bytes = traffic.header_bytes / timed * share;

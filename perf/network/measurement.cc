@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<double>> Unpack(const std::string& text) {
   return numbers;
 }
 
-// Of sorted values; nearest rank.
+// The percentile of sorted values; nearest rank.
 double Percentile(const std::vector<double>& sorted, double share) {
   const auto rank = static_cast<size_t>(
       std::ceil(share * static_cast<double>(sorted.size())));

@@ -13,12 +13,12 @@ namespace telegrad::perf {
 // Iterations of one size, on one rank. Times are in microseconds.
 struct Series {
   std::vector<double> us;
-  double cpu_s = 0;  // of this rank
+  double cpu_s = 0;  // this rank's
   int64_t payload_bytes = 0;
   int64_t header_bytes = 0;
 };
 
-// The same of all ranks: each iteration's slowest rank.
+// Iterations of one size on all ranks: each iteration's slowest rank.
 struct Result {
   int iterations = 0;
   double p50_us = 0;
@@ -28,7 +28,7 @@ struct Result {
   double cpu_s = 0;          // sum over ranks, of one iteration
   double payload_bytes = 0;  // mean over ranks, of one iteration
   double header_bytes = 0;
-  std::vector<double> times_us = {};  // of all iterations, in their order
+  std::vector<double> times_us = {};  // all iterations', in their order
 };
 
 // CPU seconds of this rank so far: of its thread or its process.

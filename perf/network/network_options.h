@@ -43,7 +43,7 @@ struct NetworkOptions {
   double seconds = 0.3;
   int ranks = 2;
   int rank = -1;  // -1: as launch.h says
-  // Of the ranks the second half are started by the first, each on its host:
+  // The second half of the ranks is started by the first, each on its host:
   // rank + ranks / 2.
   bool has_companions = false;
   std::string rendezvous;  // "node1:7777"
@@ -59,7 +59,7 @@ struct NetworkOptions {
 void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
                      NetworkOptions& options);
 
-// Of commands whose payloads may lie on a GPU.
+// For commands whose payloads may lie on a GPU.
 void AddMemoryFlag(CLI::App& app, NetworkOptions& options);
 
 // The flag's last value counts: this process adds to the words that it was

@@ -54,7 +54,7 @@ class Endpoint : public TransportHandler {
   int64_t num_sent_ = 0;
   int64_t num_events_ = 0;
   int64_t seen_ = 0;         // events at the last look at the clock
-  TimePoint deadline_ = {};  // of the next event, as of then
+  TimePoint deadline_ = {};  // when the next event must have come, as of then
   absl::Status closed_;
   // Last: it goes first.
   std::unique_ptr<TransportContext> context_;

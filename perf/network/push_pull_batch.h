@@ -16,7 +16,7 @@ struct Batch {
   std::string profile = {};
   Key first = 0;
   std::vector<size_t> counts = {};
-  std::vector<std::string> names = {};  // of a profile
+  std::vector<std::string> names = {};  // a profile's
   size_t num_elems() const {
     size_t sum = 0;
     for (const size_t count : counts) sum += count;

@@ -20,23 +20,23 @@ struct PushPullJob {
   std::vector<TensorSpec> tensors = {};  // by key
   CompressionConfig compression = {};    // with the packing that was decided
   size_t chunk_elems = 0;
-  int num_gradients = 0;          // of all devices of all workers
+  int num_gradients = 0;          // gradients of all devices of all workers
   std::vector<int> pushers = {};  // who pushes each; empty: each for itself
   int num_servers = 0;
   Key first = 0;  // the keys that are looked at
   size_t count = 0;
 };
 
-// That workers get what push-pull of FillGradient's values must give. Sums of
-// codecs that send them as they are (none, fp16, bf16) are added here, those of
-// others replayed, with what a Replay shares with the store and so cannot find
-// wrong: the same bits either way.
+// Checks that workers get what push-pull of FillGradient's values must give.
+// Sums of codecs that send them as they are (none, fp16, bf16) are added here,
+// those of others replayed, with what a Replay shares with the store and so
+// cannot find wrong: the same bits either way.
 class PushPullCheck {
  public:
   // Before the first round of these keys.
   static absl::StatusOr<PushPullCheck> Make(const PushPullJob& job);
 
-  // Of each round in turn: `sums` are what `worker` got for these keys, one
+  // Checks each round in turn: `sums` are what `worker` got for these keys, one
   // behind the other. DataLoss names the worker, the key, the first wrong
   // element, its value and the right one.
   absl::Status Verify(int worker, const float* sums);

@@ -74,7 +74,7 @@ class Worker {
     io_.clear();
     ASSIGN_OR_RETURN(Series series, RunIterations(options_.network, rank_,
                                                   [&] { return Step(batch); }));
-    // Those that warmed up count alike.
+    // Iterations that warmed up count alike.
     const auto timed = static_cast<int64_t>(series.us.size());
     series.payload_bytes = raw_bytes_ * timed / num_steps_;
     series.header_bytes = (wire_bytes_ - raw_bytes_) * timed / num_steps_;
@@ -84,7 +84,7 @@ class Worker {
   }
 
  private:
-  // Of one step, of the threads that call, send and receive.
+  // One step's, for the threads that call, send and receive.
   struct Io {
     double frames = 0;
     double cpu_ns = 0;
@@ -272,7 +272,7 @@ class Worker {
   int64_t raw_bytes_ = 0;
   int64_t wire_bytes_ = 0;
   int64_t num_steps_ = 0;
-  std::vector<Io> io_;  // of each of them
+  std::vector<Io> io_;  // one for each step
 };
 
 // Where a worker's tensors lie, by its devices; empty: on the host.

@@ -13,7 +13,7 @@
 // How ranks of pushpull become members of a job.
 namespace telegrad::perf {
 
-// Of tensors that a plan says nothing of.
+// Compression for tensors that a plan says nothing of.
 absl::StatusOr<CompressionConfig> CompressionOf(const PushPullOptions& options);
 
 // A store of one process cuts tensors as a job with one server does.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kElemBytes = sizeof(float);
 
-// Of a file with one number; "max" is none.
+// The number in a file that has one; "max" is none.
 std::optional<uint64_t> NumberIn(const char* path) {
   std::ifstream file(path);
   uint64_t number = 0;

@@ -11,8 +11,9 @@ namespace telegrad::perf {
 // What decides how much memory pushpull takes where all ranks are on one host.
 struct PushPullSizes {
   int workers = 0;
-  size_t all_elems = 0;            // of all tensors
-  size_t largest_batch_elems = 0;  // that are pushed and pulled together
+  size_t all_elems = 0;  // elements of all tensors
+  // Elements that are pushed and pulled together.
+  size_t largest_batch_elems = 0;
   size_t largest_tensor_elems = 0;
   bool compresses = true;
   bool checks = false;
@@ -22,8 +23,8 @@ struct PushPullSizes {
 // An estimate that counts arrays of the size of tensors.
 uint64_t MemoryBytes(const PushPullSizes& sizes);
 
-// That processes here can have: what the kernel says is available, and the
-// limit of its control group. Nothing: the kernel does not say.
+// Memory that processes here can have: what the kernel says is available, and
+// the limit of its control group. Nothing: the kernel does not say.
 std::optional<uint64_t> AvailableMemoryBytes();
 
 // ResourceExhausted with exit code kResourceLimit where `sizes` need more than

@@ -19,7 +19,7 @@ struct PushPullOptions {
   std::string tier_one = "auto";
   std::string gdr = "auto";
   StoreTraits traits = {};  // its; SettleRoles sets them
-  int devices = 1;          // whose gradients each worker adds
+  int devices = 1;          // devices whose gradients each worker adds
   int64_t max_staleness = kAnyStaleness;
   std::string type = "none";
   std::string threshold = "auto";

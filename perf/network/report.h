@@ -22,8 +22,8 @@ struct NetworkRow {
   size_t size_bytes = 0;
   double bytes_moved = 0;  // in one iteration: algbw = this / time
   double bus_factor = 1;   // busbw = algbw x this
-  int messages = 0;        // of one iteration; 0: no rate is shown
-  double raw_bytes = 0;    // of one rank and iteration
+  int messages = 0;        // messages of one iteration; 0: no rate is shown
+  double raw_bytes = 0;    // one rank's in one iteration
   double wire_bytes = 0;
   std::string checked = "no";  // "values"
   Result result = {};
@@ -47,7 +47,7 @@ class Report {
  private:
   const NetworkOptions options_;
   const std::string heading_;
-  std::string transport_;  // of the last row
+  std::string transport_;  // the last row's
   std::vector<NetworkRow> rows_;
 };
 

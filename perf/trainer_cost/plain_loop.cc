@@ -19,7 +19,7 @@ constexpr int64_t kWarmup = 10;
 
 namespace nn = torch::nn;
 
-// The same layers as trainer/networks/small.cc.
+// LeNet's layers as in trainer/networks/small.cc.
 nn::Sequential LeNet() {
   return nn::Sequential(nn::Conv2d(1, 20, 5), nn::Tanh(), nn::MaxPool2d(2),
                         nn::Conv2d(20, 50, 5), nn::Tanh(), nn::MaxPool2d(2),
