@@ -24,17 +24,20 @@ constexpr int kSettleSteps = 4;
 constexpr size_t kMeasureSteps = 6;
 constexpr size_t kWatchSteps = 64;
 constexpr size_t kConfirmSteps = 16;
-constexpr double kLeastGain = 0.01;  // of a step; less is not worth a loss
+// A part of a step; less is not worth a loss.
+constexpr double kLeastGain = 0.01;
 // What was measured of a codec may be wrong by so much; one whose own work
 // alone makes steps slower is not tried. What its messages take, only steps
 // tell.
 constexpr double kWorthATry = 1.1;
 // Exchanges that take so much more or less time are another link or load.
 constexpr double kChanged = 1.5;
-constexpr double kOfStep = 0.1;   // that waiting must have changed by
+// The part of a step that waiting must have changed by.
+constexpr double kOfStep = 0.1;
 constexpr double kSlowest = 1e5;  // bytes/s of a link
 constexpr double kFastest = 1e12;
-constexpr double kLeastCost = 1e-6;  // of what messages are assumed to cost
+// A part of what messages are assumed to cost.
+constexpr double kLeastCost = 1e-6;
 constexpr Duration kAgainBudget = std::chrono::milliseconds(30);
 
 Decision Tell(std::string choice, std::string why) {

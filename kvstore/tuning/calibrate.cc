@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMostWorkers = 1 << 15;
 constexpr size_t kLeastElems = size_t{1} << 12;
-// Of arrays that no cache holds, whatever a machine says of its own.
+// Elements of arrays that no cache holds, whatever a machine says of its own.
 constexpr size_t kLeastMostElems = size_t{1} << 21;
 constexpr size_t kMostMostElems = size_t{1} << 24;
 

@@ -26,7 +26,7 @@ Buffer Ones(const CalibrationOptions& options) {
   return array;
 }
 
-// Of `work` on `amount` of elements or bytes; nothing where it fails.
+// The rate of `work` on `amount` of elements or bytes; nothing where it fails.
 Figure MeasureRate(const CalibrationOptions& options, double amount,
                    const Work& work) {
   const absl::StatusOr<Timing> timing =
@@ -45,7 +45,7 @@ Figure Additions(const CalibrationOptions& options, ConstBytes from, Bytes to) {
 }
 
 Figure Checks(const CalibrationOptions& options, ConstBytes bytes) {
-  uint32_t sum = 0;  // of sums, so that none is left out
+  uint32_t sum = 0;  // a sum of sums, so that none is left out
   return MeasureRate(options, static_cast<double>(bytes.size), [&] {
     sum = Crc32c(bytes.data, bytes.size, sum);
     return absl::OkStatus();

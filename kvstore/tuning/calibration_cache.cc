@@ -72,8 +72,8 @@ std::string OneLine(absl::string_view text) {
 
 }  // namespace
 
-// Of one machine's kind: a home folder may be shared by many. Versions replace
-// one another.
+// The file of one machine's kind: a home folder may be shared by many. Versions
+// replace one another.
 std::string CalibrationCache::PathOf(absl::string_view what) const {
   const std::string machine =
       options_.identity.substr(0, options_.identity.find(' '));

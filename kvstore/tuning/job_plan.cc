@@ -57,7 +57,7 @@ PlanRequest OnPath(const WorkerGroup& group, PlanRequest request) {
   return request;
 }
 
-// That of the path, in place of what a given plan says of another run's.
+// Puts the path's tier one in place of what a given plan says of another run's.
 void TakeTierOne(const Plan& path, Plan& plan) {
   const auto is_of_hosts = [](const Decision& each) {
     return each.what == Decision::Kind::kTierOne;

@@ -14,12 +14,13 @@ struct LinkCalibration {
   LinkFigures figures = {};  // named "link"
   bool is_cached = false;    // measured by an earlier job of the same members
   std::string was = {};      // what that had measured, where it holds no longer
-  double seconds = 0;        // that it took now
+  double seconds = 0;        // seconds that it took now
 };
 
 struct LinkTimes {
   Duration measure = std::chrono::milliseconds(150);
-  // Of the look that tells whether what was kept still holds; 0: none is taken.
+  // How long the look takes that tells whether what was kept still holds; 0:
+  // none is taken.
   Duration check = std::chrono::milliseconds(30);
 };
 

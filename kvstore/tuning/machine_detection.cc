@@ -87,7 +87,7 @@ MachineDetection::~MachineDetection() {
     return;
   }
   thread_.detach();
-  // Of all that runs at exit this is the first, since it comes last.
+  // This runs before all else that runs at exit, since it comes last.
   on_exit(
       [](int code, void*) {
         std::cout.flush();

@@ -13,7 +13,7 @@
 namespace telegrad {
 namespace {
 
-constexpr double kLeastGain = 0.05;  // of an exchange
+constexpr double kLeastGain = 0.05;  // a part of an exchange
 
 double ExchangeSeconds(std::span<const int64_t> tensor_elems,
                        const ClusterCost& cluster, size_t chunk_elems,

@@ -18,10 +18,11 @@ namespace telegrad {
 namespace {
 
 constexpr double kSpread = 0.1;  // between runs of one loop
-// Of additions, checksums and copies, on arrays that no cache holds: with those
-// of 64 MiB they take 0.1 s.
+// Repeats of additions, checksums and copies, on arrays that no cache holds:
+// with arrays of 64 MiB they take 0.1 s.
 constexpr int kCoresRepeats = 3;
-constexpr size_t kMaxTextBytes = size_t{1} << 20;  // of the control plane
+// The control plane takes so much.
+constexpr size_t kMaxTextBytes = size_t{1} << 20;
 
 // In the order in which they travel; short, so that a thousand workers may.
 std::vector<SlowestNumber> Numbers(Calibration& calibration, LinkFigures& bus) {
