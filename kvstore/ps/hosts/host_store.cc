@@ -412,7 +412,7 @@ void HostStore::Close() {
     is_closed_ = true;
   }
   job_.Leave();
-  if (first_ != nullptr) first_->Close();  // whose tickets end with it
+  if (first_ != nullptr) first_->Close();  // its tickets end with it
   if (second_ != nullptr) second_->Close();
   if (reader_ != nullptr) reader_->Close();
   {

@@ -154,7 +154,7 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
                  .operation_timeout = job.operation_timeout,
                  .part = HostPart(num_threads),
                  .ranks_in_job = ranks_};
-  // Of one host that is its memory, whatever the job's network is.
+  // Workers of one host share its memory, whatever the job's network is.
   own.transport.name = TransportOf(NetworkKind::kTcp);
   ASSIGN_OR_RETURN(joined_, JoinWorkers(own));
   Membership membership = joined_->membership();

@@ -19,7 +19,7 @@ using FactsJson = nlohmann::json;
 constexpr char kReports[] = "reports ";
 constexpr char kFacts[] = "facts ";
 
-constexpr size_t kReportsInAText = 256;  // of less than 4 KiB each
+constexpr size_t kReportsInAText = 256;  // each has less than 4 KiB
 
 // Texts of a report that may be long are cut; people read them.
 constexpr size_t kMaxReportText = 700;

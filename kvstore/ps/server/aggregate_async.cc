@@ -132,7 +132,7 @@ size_t AsyncAggregator::Complete(AnswerSink& sink) {
   return num_pushes;
 }
 
-// Those of workers that are not too far ahead.
+// Answers workers that are not too far ahead.
 void AsyncAggregator::AnswerPushes(AnswerSink& sink) {
   const uint64_t slowest = num_rounds();
   for (size_t worker = 0; worker < slots_.size(); ++worker) {

@@ -9,7 +9,7 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxDuplicates = 64;  // of one worker, while they arrive
+constexpr size_t kMaxDuplicates = 64;  // one worker's, while they arrive
 
 // What worker 0 tells, in the session's own buffer.
 bool IsDeclaration(FrameType type) {

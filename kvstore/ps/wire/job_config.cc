@@ -75,8 +75,8 @@ std::string RulesFact(const std::string& rules) {
                          Crc32c(rules.data(), rules.size(), 0));
 }
 
-// Of one tensor: [name, elements], with its rates where they are its own, with
-// rates and the elements of a row where it has rows, with all these (0: no
+// A tensor's fields: [name, elements], with its rates where they are its own,
+// with rates and the elements of a row where it has rows, with all these (0: no
 // rows), chunk and codec where a plan has these.
 Json TensorFields(const TensorSpec& tensor) {
   Json fields = {tensor.name, tensor.num_elems};

@@ -348,7 +348,8 @@ void ChunkPipeline::EncodeChunk(WorkerChunk& chunk) {
     }
   }
   NoteStage(options_.timeline, op, chunk, "encode", begin);
-  // Of what was encoded elsewhere the transport needs nothing of the caller's.
+  // What was encoded elsewhere is all that the transport needs: nothing of the
+  // caller's.
   if (!status.ok() || encoded->payload.data != grad.data) {
     op.memory.End(chunk.memory.is_borrowed);
     chunk.memory.is_borrowed = false;

@@ -213,7 +213,7 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
       Drop(item);
       continue;
     }
-    // Of what fails some may have been queued.
+    // Where it fails, some of it may have been queued.
     status = Begin(item);
     Group& group = item.stage == Stage::kDecode ? decoded : others;
     group.items.push_back(std::move(item));
