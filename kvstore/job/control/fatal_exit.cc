@@ -17,7 +17,8 @@
 namespace telegrad {
 namespace {
 
-// Of this process: what on_fatal and the signal's thread both must know.
+// The signal that ends this process: what on_fatal and the signal's thread both
+// must know.
 std::atomic<int> ending_signal{0};
 
 // Open MPI kills a second after it has sent SIGTERM.
@@ -36,7 +37,7 @@ void OnSignal(int number) {
   errno = error;
 }
 
-// Those that are ignored, as nohup does, stay so.
+// Signals that are ignored, as nohup does, stay so.
 void Handle(void (*handler)(int)) {
   for (const int number : kEndingSignals) {
     struct sigaction action = {};

@@ -87,8 +87,8 @@ class SchedulerImpl : public Scheduler {
   int64_t cancel_id_ = 0;
   WakeEvent wake_;
   std::atomic<bool> is_stopping_{false};
-  SchedulerState job_;                // of thread_
-  SchedulerConnections connections_;  // of thread_
+  SchedulerState job_;                // only thread_ uses it
+  SchedulerConnections connections_;  // only thread_ uses it
 
   Mutex mutex_;
   CondVar done_;

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kVerdictDelay{200};  // processes that die together
-constexpr seconds kNextWords{10};           // of who has not joined
+constexpr seconds kNextWords{10};  // between two words on who has not joined
 
 // A tick this late means that the process was stopped or starved itself.
 Duration LateGuard(const ControlTiming& timing) {

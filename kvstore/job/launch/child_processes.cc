@@ -24,7 +24,7 @@
 namespace telegrad {
 namespace {
 
-// Of a peer, or its silence, which may have a cause elsewhere.
+// Whether a peer was lost, or is silent, which may have a cause elsewhere.
 bool IsLoss(const absl::Status& status) {
   const ExitCode code = ExitCodeOf(status);
   return code == ExitCode::kPeerDied || code == ExitCode::kServerLost ||

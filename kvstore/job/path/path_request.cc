@@ -89,7 +89,8 @@ absl::Status TakeConstraints(std::span<const MemberFacts> members,
   return absl::OkStatus();
 }
 
-// Of workers whose tensors are on GPUs; without any, frames are in host memory.
+// Takes what workers say whose tensors are on GPUs; without any, frames are in
+// host memory.
 absl::Status TakeGdr(std::span<const MemberFacts> members,
                      PlanRequest& request) {
   Told<std::string> gdr("gdr");
