@@ -146,7 +146,7 @@ absl::StatusOr<const Entry*> FindEntry(absl::string_view type,
       absl::StrCat("no kvstore type '", type, "'; there are ", Names()));
 }
 
-// Of workers of which the plan lets one of each host push.
+// A store for workers among which the plan lets one of each host push.
 absl::StatusOr<std::unique_ptr<KVStore>> MakeForHosts(
     const StoreOptions& options, const Entry& entry, WorkerGroup& group) {
   if (entry.traits.is_async) {

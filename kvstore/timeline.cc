@@ -18,7 +18,7 @@ double Microseconds(Time time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-// Of several times that both clocks are asked, the one at which the thread was
+// Asks both clocks several times, and takes the time at which the thread was
 // interrupted least between them.
 double AskBothClocks() {
   double least = std::numeric_limits<double>::max();
@@ -84,7 +84,7 @@ std::string ChromeTrace(std::span<const Timeline::Span> spans, int pid,
     events.push_back(std::move(event));
   };
   for (size_t key = 0; key < names.size(); ++key) add_row(key, names[key]);
-  // Of chunks, and of what has no key.
+  // Rows of chunks, and of what has no key.
   std::map<std::pair<Key, uint32_t>, size_t> rows;
   for (const Timeline::Span& span : spans) {
     const bool is_whole =

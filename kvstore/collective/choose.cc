@@ -101,7 +101,7 @@ bool IsSmall(const Entry& entry, size_t bytes, const GroupOptions& options) {
       entry.operation == Operation::kBroadcast) {
     return seconds(entry.small) <= seconds(entry.large);
   }
-  // The same bytes either way: small is what costs less than its message.
+  // Both ways move as many bytes: small is what costs less than its message.
   return static_cast<double>(bytes) <= options.latency_s * options.bytes_per_s;
 }
 

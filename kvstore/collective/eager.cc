@@ -80,7 +80,7 @@ absl::Status Disseminate(Mesh& mesh) {
   return absl::OkStatus();
 }
 
-// Of the first 2 * extra ranks the even ones hand their data to the odd ones
+// The even ones among the first 2 * extra ranks hand their data to the odd ones
 // and wait for the result, so that a power of two is left.
 absl::Status RecursiveDoubling(Mesh& mesh, uint32_t piece, Dtype type,
                                ReduceOp op, std::byte* data, size_t count) {

@@ -8,7 +8,7 @@ namespace {
 // How long the owner is away before it is missed; well below what a peer waits
 // before it sends again.
 constexpr Duration kLook = std::chrono::milliseconds(5);
-// Of one wait; each is for a change that is told of.
+// How long one wait is; each is for a change that is told of.
 constexpr Duration kNap = std::chrono::seconds(1);
 
 }  // namespace

@@ -26,7 +26,7 @@ Schedule MakeSchedule(const Place& place) {
 
 struct RingStep {
   const std::byte* send_from = nullptr;  // null: what the step before has kept
-  std::byte* place = nullptr;            // of what is received
+  std::byte* place = nullptr;            // where what is received goes
   size_t place_offset = 0;               // where `place` begins among blocks
   Combine combine = Combine::kStore;
 };

@@ -88,7 +88,7 @@ absl::Status LocalStore::SetCompression(const CompressionConfig& config) {
         "reply mode reencode beside an updater: weights are given dense");
   }
   config_.compression = config;
-  // Of gradients nothing is given.
+  // With an updater weights are given back, and no gradient.
   if (options_.updater != nullptr) {
     config_.compression.reply = ReplyMode::kDense;
   }
@@ -382,7 +382,8 @@ void LocalStore::RunChunk(Tensor& tensor, const std::shared_ptr<Op>& op,
   Finish(tensor, op);
 }
 
-// Of a store with an updater, when all chunks of a push are summed.
+// Steps the weights of a store with an updater, when all chunks of a push are
+// summed.
 void LocalStore::StepAndPull(Tensor& tensor, Op& op) {
   if (!failure().ok()) return;
   op.updated = tensor.weights->Step(tensor.sums, tensor.results);

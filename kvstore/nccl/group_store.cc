@@ -34,7 +34,7 @@ TransportOptions InProcess() {
   return options;
 }
 
-// Of ranks that are threads of one process.
+// Where ranks that are threads of one process meet.
 class Meeting {
  public:
   explicit Meeting(size_t size) : texts_(size), num_missing_(size) {}

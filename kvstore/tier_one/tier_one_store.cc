@@ -318,7 +318,7 @@ void TierOneStore::Close() {
     if (is_closed_) return;
     is_closed_ = true;
   }
-  second_->Close();  // whose tickets end with it
+  second_->Close();  // its tickets end with it
   {
     MutexLock lock(&mutex_);
     while (num_ops_ > 0) {

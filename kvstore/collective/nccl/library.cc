@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kOldestVersion = 21400;
 
-// Also the way out, for those who have GPUs.
+// Why it cannot be used, and the way out for those who have GPUs.
 absl::Status NotLoaded(const std::string& name, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat(
       "nccl: ", name, " cannot be used: ", why,

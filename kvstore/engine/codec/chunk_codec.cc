@@ -41,7 +41,7 @@ absl::Status PutState(const EngineConfig& config, ConstBytes from,
   return absl::OkStatus();
 }
 
-// Of a codec that has encoded.
+// Whether the codec in which `codec` has encoded keeps memory by element.
 bool HasMemoryByElement(const ChunkCodec& codec) {
   return IsMemoryByElement(
       codec.codings().Of(codec.encoded_in()).codec->traits());
@@ -464,7 +464,7 @@ absl::Status ChunkCodec::CheckPayload(const ReplyRecord& reply,
                            static_cast<uint32_t>(config_->num_contributors));
 }
 
-// Of what was checked: not dense.
+// Decodes what was checked: not dense.
 absl::Status ChunkCodec::DecodeTo(const ReplyRecord& reply, ConstBytes payload,
                                   Bytes floats, Stream stream) {
   const Coding& coding = codings_.Of(reply.settings.mode);

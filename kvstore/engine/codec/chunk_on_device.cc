@@ -13,7 +13,7 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kSampledArrays = 4;  // of Begun::samples
+constexpr size_t kSampledArrays = 4;  // arrays in Begun::samples
 // Between two answers: takes no longer than to begin another copy.
 constexpr size_t kMostCopiedAlong = size_t{4} << 10;
 

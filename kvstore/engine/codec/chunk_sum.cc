@@ -12,7 +12,7 @@
 namespace telegrad {
 namespace {
 
-// By which a scale may be below the least, of units that are finer.
+// How far the scale of finer units may be below the least scale.
 constexpr int16_t kMostUnits = 16;
 
 bool IsScale(int16_t scale) { return scale >= kMinScale && scale <= kMaxScale; }
@@ -288,7 +288,7 @@ absl::Status ChunkSum::TakeHeld(std::span<const ChunkSum* const> old) {
         reencode_.residual.as<int32_t>() + (begin - chunk_.begin);
     std::memcpy(to, state.residual.as<int32_t>() + (begin - from.begin),
                 4 * (end - begin));
-    // Of floats all units are the same.
+    // All units of floats are equal.
     if (const int finer = state.unit_scale - reencode_.unit_scale; finer > 0) {
       kernels::CpuKernels().rescale_units(to, end - begin, finer, {});
     }

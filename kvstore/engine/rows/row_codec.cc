@@ -15,8 +15,8 @@ namespace {
 struct RowPayload {
   size_t head_bytes = 0;  // the ids
   size_t num_elems = 0;
-  std::unique_ptr<PreparedCodec> codec = nullptr;  // of these; null: there are
-                                                   // none
+  // Their codec; null: there are none.
+  std::unique_ptr<PreparedCodec> codec = nullptr;
 };
 
 absl::StatusOr<RowPayload> Open(const CodecSetting& codec, const Chunk& chunk,

@@ -51,8 +51,8 @@ absl::StatusOr<CutTensor> ReadCut(const Recut& recut,
   return tensor;
 }
 
-// Of all, which cover the tensor in order, those with elements of `chunk`: one
-// at least.
+// The parts with elements of `chunk` among all, which cover the tensor in
+// order: one at least.
 template <typename T>
 std::vector<const T*> Sharing(const std::vector<T>& all, const Chunk& chunk) {
   auto it = std::partition_point(all.begin(), all.end(), [&](const T& each) {
