@@ -18,7 +18,7 @@ struct Bin {
   uint32_t from = 0;
   int shift = 0;
   size_t count = 0;  // how many values are in it
-  // Place among them of the one that is looked for; 1: largest.
+  // The place of the value that is looked for among the bin's; 1: largest.
   size_t rank = 0;
 };
 

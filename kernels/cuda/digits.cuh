@@ -14,7 +14,7 @@ constexpr size_t kQuadsPerBlock = kRadixBlockBytes / 4;
 // Four neighbouring bytes of a block of codes.
 struct Quad {
   size_t block;
-  size_t column;     // the place of the first of them
+  size_t column;     // the place of the first byte
   size_t num_elems;  // the block's
   size_t num_bytes;  // the block's
   __device__ bool is_whole() const { return num_elems == kRadixBlock; }

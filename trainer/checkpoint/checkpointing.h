@@ -82,7 +82,7 @@ class Checkpointing {
   const CheckpointFolder folder_;
   LocalSteps* alone_ = nullptr;
   std::optional<Manifest> resumed_;  // until ResumeStore
-  // Until then, for other numbers of workers.
+  // Until ResumeStore, where the saved run had other numbers of workers.
   std::optional<Resharding> resharding_;
   int num_failed_ = 0;  // in a row
   bool is_asked_for_ = false;

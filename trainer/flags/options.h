@@ -85,7 +85,7 @@ struct TrainOptions : MemberFlags {
   RateRules rate_rules;
   int local_steps = 0;      // > 0: alone between two exchanges
   int local_fragments = 1;  // fragments that take turns
-  float outer_lr = 1;       // their optimizer's rate
+  float outer_lr = 1;       // the outer optimizer's rate
   float outer_mom = 0;
   int64_t max_staleness = kAnyStaleness;
   int display_batches = 50;

@@ -11,7 +11,7 @@ namespace telegrad {
 namespace {
 
 constexpr int64_t kWide = 4096;  // units of the dense layers
-// The share of them that is left out in training.
+// The share of the dense layers' units that is left out in training.
 constexpr float kForgotten = 0.5f;
 
 int ConvolveAndRelu(ModelBuilder& builder, int from, int index, int64_t maps,

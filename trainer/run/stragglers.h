@@ -19,13 +19,13 @@ namespace telegrad {
 struct StepShares {
   int64_t steps = 0;
   double step_s = 0;
-  double compute_s = 0;  // seconds of these, all but waiting
+  double compute_s = 0;  // seconds of steps, all but waiting
   double codec_s = 0;    // StoreStats', as the next one
   double network_s = 0;
   bool pushes = true;  // itself; else another worker of its host does
   // The server whose answers take it longest; -1: there is one.
   int server = -1;
-  double answer_s = 0;   // the mean of its answers
+  double answer_s = 0;   // the server's mean
   double answers_s = 0;  // the median server's
 };
 

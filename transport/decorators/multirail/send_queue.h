@@ -47,7 +47,7 @@ class SendQueue {
     SendDone done = nullptr;
     size_t num_parts = 0;     // parts that are to be sent
     size_t num_given = 0;     // parts that the inner transport was given
-    size_t num_finished = 0;  // parts that it has sent
+    size_t num_finished = 0;  // parts that were sent
     absl::Status status = {};
 
     void FinishIfWhole() const {

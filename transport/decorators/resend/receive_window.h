@@ -99,7 +99,7 @@ class ReceiveWindow {
   uint32_t taken_ = 0;
   uint32_t told_ = 0;     // how many taken the peer was told of
   size_t num_begun_ = 0;  // how many of `incoming_` have begun, the first ones
-  size_t num_lacking_ = 0;    // how many of these are lacking: harmed ones
+  size_t num_lacking_ = 0;    // how many begun ones are lacking: harmed
   size_t held_bytes_ = 0;     // bytes of all `held`
   bool has_asked_ = false;    // for message `taken_`, as later ones came
   bool wants_again_ = false;  // to ask for message `lacking_`
