@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "compression/device_codec.h"
 #include "compression/encode_many.h"
 #include "compression/shape_checks.h"
+#include "compression/warm_up.h"
 
 namespace telegrad {
 
@@ -55,14 +55,6 @@ absl::StatusOr<std::unique_ptr<PreparedCodec>> Codec::Prepare(
     RETURN_IF_ERROR(WarmUp(*this, options, device));
   }
   return prepared;
-}
-
-absl::StatusOr<std::unique_ptr<PreparedCodec>> Codec::PrepareCold(
-    size_t num_elems, Device device, const CodecOptions& options) const {
-  ASSIGN_OR_RETURN(std::unique_ptr<PreparedCodec> prepared,
-                   Make(num_elems, device, options));
-  if (device.kind == DeviceKind::kCpu) return prepared;
-  return OnDevice(std::move(prepared), device);
 }
 
 }  // namespace telegrad

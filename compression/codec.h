@@ -155,7 +155,9 @@ struct EncodeItem;
 // A codec for n elements on one device. Const methods are thread-safe; state is
 // passed in. Every size is checked: InvalidArgument names both. A payload that
 // Validate refuses is never decoded: from what passes it, no method reads or
-// writes out of bounds or makes NaN where the gradient was finite.
+// writes out of bounds or makes NaN where the gradient was finite. Those for a
+// GPU are called within a kernels::DeviceScope; what goes wrong with a launch
+// is the error of the thread, for kernels::TakeLaunchError.
 class PreparedCodec {
  public:
   virtual ~PreparedCodec() = default;
@@ -255,10 +257,11 @@ class Codec {
 
   // Prepare without running the kernels.
   absl::StatusOr<std::unique_ptr<PreparedCodec>> PrepareCold(
-      size_t num_elems, Device device, const CodecOptions& options) const;
+      size_t num_elems, Device device, const CodecOptions& options) const {
+    return Make(num_elems, device, options);
+  }
 
  private:
-  // Where `device` is a GPU it is the thread's current device.
   virtual absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device, const CodecOptions& options) const = 0;
 };

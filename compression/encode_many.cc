@@ -84,10 +84,7 @@ absl::Status Launch(Group& group, BatchTable& table) {
       memory + Aligned(sizeof(EncodeSpan) * group.spans.size()));
   batch.tile_stats =
       reinterpret_cast<EncodeStats*>(memory + Aligned(bytes.size()));
-  {
-    const kernels::DeviceScope scope(table.queue().device());
-    group.encode(batch, table.stream());
-  }
+  group.encode(batch, table.stream());
   return table.Release();
 }
 
@@ -188,6 +185,7 @@ absl::StatusOr<uint32_t*> BatchTable::Tickets(size_t count) {
 }
 
 absl::Status EncodeMany(std::span<const EncodeItem> items, BatchTable& table) {
+  const kernels::DeviceScope scope(table.queue().device());
   std::vector<Group> groups;
   for (const EncodeItem& item : items) {
     ASSIGN_OR_RETURN(const std::optional<BatchPart> part,
@@ -207,13 +205,14 @@ absl::Status EncodeMany(std::span<const EncodeItem> items, BatchTable& table) {
     group->spans.push_back(part->span);
   }
   for (Group& group : groups) RETURN_IF_ERROR(Launch(group, table));
-  return absl::OkStatus();
+  return StatusOf(table.queue());
 }
 
 absl::Status SampledPowerMany(std::span<const PowerItem> items,
                               BatchTable& table) {
   if (items.empty()) return absl::OkStatus();
   const Device device = table.queue().device();
+  const kernels::DeviceScope scope(device);
   ASSIGN_OR_RETURN(const kernels::KernelTable* const kernels,
                    KernelsFor(1, device));
   std::vector<kernels::PowerSpan> spans;
@@ -230,7 +229,6 @@ absl::Status SampledPowerMany(std::span<const PowerItem> items,
          item.grad.size / 4, item.mean_square});
   }
   if (kernels->batch.sampled_power == nullptr) {
-    const kernels::DeviceScope scope(device);
     for (const kernels::PowerSpan& span : spans) {
       kernels->sampled_power(span.grad, span.residual, span.num_elems,
                              span.mean_square, table.stream());
@@ -240,12 +238,9 @@ absl::Status SampledPowerMany(std::span<const PowerItem> items,
   ASSIGN_OR_RETURN(
       std::byte* const memory,
       table.Upload(spans.data(), sizeof(kernels::PowerSpan) * spans.size(), 0));
-  {
-    const kernels::DeviceScope scope(device);
-    kernels->batch.sampled_power(
-        reinterpret_cast<const kernels::PowerSpan*>(memory),
-        static_cast<uint32_t>(spans.size()), table.stream());
-  }
+  kernels->batch.sampled_power(
+      reinterpret_cast<const kernels::PowerSpan*>(memory),
+      static_cast<uint32_t>(spans.size()), table.stream());
   return table.Release();
 }
 

@@ -1,4 +1,4 @@
-#include "compression/device_codec.h"
+#include "compression/warm_up.h"
 
 #include <chrono>
 #include <set>
@@ -17,112 +17,6 @@
 
 namespace telegrad {
 namespace {
-
-class DeviceCodec : public PreparedCodec {
- public:
-  DeviceCodec(std::unique_ptr<PreparedCodec> codec, Device device)
-      : codec_(std::move(codec)), device_(device) {}
-
-  const CodecTraits& traits() const override { return codec_->traits(); }
-  size_t num_elems() const override { return codec_->num_elems(); }
-  uint8_t packing() const override { return codec_->packing(); }
-  size_t max_encoded_bytes() const override {
-    return codec_->max_encoded_bytes();
-  }
-  size_t sum_bytes(uint32_t num_payloads) const override {
-    return codec_->sum_bytes(num_payloads);
-  }
-  absl::Status Validate(ConstBytes payload) const override {
-    return codec_->Validate(payload);
-  }
-  absl::Status ValidateSum(ConstBytes sum,
-                           uint32_t num_payloads) const override {
-    return codec_->ValidateSum(sum, num_payloads);
-  }
-  float ReencodeThreshold(float threshold,
-                          uint32_t num_payloads) const override {
-    return codec_->ReencodeThreshold(threshold, num_payloads);
-  }
-  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
-      const EncodeItem& item, Stream stream) const override {
-    return codec_->BatchPartOf(item, stream);
-  }
-
-  absl::Status Encode(ConstBytes grad, CodecState& state,
-                      const EncodeParams& params, Bytes out,
-                      EncodeResult* result, Stream stream) const override {
-    return Queue([&] {
-      return codec_->Encode(grad, state, params, out, result, stream);
-    });
-  }
-  absl::Status EncodeHalf(HalfFormat format, ConstBytes grad, CodecState& state,
-                          const EncodeParams& params, Bytes out,
-                          EncodeResult* result, Stream stream) const override {
-    return Queue([&] {
-      return codec_->EncodeHalf(format, grad, state, params, out, result,
-                                stream);
-    });
-  }
-  absl::Status Decode(ConstBytes payload, float threshold, Bytes out,
-                      Stream stream) const override {
-    return Queue(
-        [&] { return codec_->Decode(payload, threshold, out, stream); });
-  }
-  absl::Status DecodeAdd(ConstBytes payload, float threshold, Bytes sum,
-                         Stream stream) const override {
-    return Queue(
-        [&] { return codec_->DecodeAdd(payload, threshold, sum, stream); });
-  }
-  absl::Status SumCodes(std::span<const ConstBytes> payloads, Bytes out,
-                        Stream stream) const override {
-    return Queue([&] { return codec_->SumCodes(payloads, out, stream); });
-  }
-  absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads, float threshold,
-                         Bytes out, Stream stream) const override {
-    return Queue([&] {
-      return codec_->DecodeSum(sum, num_payloads, threshold, out, stream);
-    });
-  }
-  absl::Status SumDecode(std::span<const ConstBytes> payloads, float threshold,
-                         Bytes out, Stream stream) const override {
-    return Queue(
-        [&] { return codec_->SumDecode(payloads, threshold, out, stream); });
-  }
-  absl::Status Learn(ConstBytes sum, uint32_t num_payloads, CodecState& state,
-                     Stream stream) const override {
-    return Queue(
-        [&] { return codec_->Learn(sum, num_payloads, state, stream); });
-  }
-  absl::Status Reencode(std::span<const ConstBytes> payloads,
-                        const EncodeParams& params, int16_t scale,
-                        ReencodeState& state, Bytes out, size_t* encoded_bytes,
-                        Stream stream) const override {
-    return Queue([&] {
-      return codec_->Reencode(payloads, params, scale, state, out,
-                              encoded_bytes, stream);
-    });
-  }
-  absl::Status ReleaseResidual(float threshold, int16_t scale,
-                               ReencodeState& state, Bytes sum,
-                               Stream stream) const override {
-    return Queue([&] {
-      return codec_->ReleaseResidual(threshold, scale, state, sum, stream);
-    });
-  }
-
- private:
-  template <typename Call>
-  absl::Status Queue(Call call) const {
-    const kernels::DeviceScope scope(device_);
-    const absl::Status status = call();
-    const std::string error = kernels::TakeLaunchError(device_);
-    if (error.empty()) return status;
-    return LaunchFault(absl::StrCat(error, ", in codec ", traits().name));
-  }
-
-  const std::unique_ptr<PreparedCodec> codec_;
-  const Device device_;
-};
 
 // What a warm-up works with; all of it is 0.
 struct Arrays {
@@ -164,10 +58,11 @@ absl::Status Wait(Arrays& arrays) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   arrays.queue.Record(arrays.done, arrays.stream);
   for (;;) {
-    const State state = arrays.queue.Poll(arrays.done);
-    if (state == State::kPassed) return absl::OkStatus();
-    if (state == State::kFailed) {
-      return LaunchFault(arrays.queue.TakeError());
+    if (arrays.queue.Poll(arrays.done) != State::kRunning) {
+      const std::string error = arrays.queue.TakeError();
+      if (error.empty()) return absl::OkStatus();
+      return LaunchFault(
+          absl::StrCat(error, ", in codec ", arrays.codec.traits().name));
     }
     if (std::chrono::steady_clock::now() > end) {
       return absl::DeadlineExceededError(
@@ -245,11 +140,6 @@ bool IsCold(const Codec& codec, const CodecOptions& options, Device device) {
 
 }  // namespace
 
-std::unique_ptr<PreparedCodec> OnDevice(std::unique_ptr<PreparedCodec> codec,
-                                        Device device) {
-  return std::make_unique<DeviceCodec>(std::move(codec), device);
-}
-
 absl::Status WarmUp(const Codec& codec, const CodecOptions& options,
                     Device device) {
   if (!IsCold(codec, options, device)) return absl::OkStatus();
@@ -260,6 +150,7 @@ absl::Status WarmUp(const Codec& codec, const CodecOptions& options,
   const absl::StatusOr<std::unique_ptr<PreparedCodec>> prepared =
       codec.PrepareCold(Arrays::kElems, device, options);
   if (!prepared.ok()) return prepared.status();
+  const kernels::DeviceScope scope(device);
   Arrays arrays(*queue, **prepared);
   const std::string error = queue->TakeError();
   if (!error.empty()) return absl::ResourceExhaustedError(error);
