@@ -26,6 +26,16 @@ void CopyToGpu(void* to, const void* from, size_t size) {
   cudaMemcpy(to, from, size, cudaMemcpyHostToDevice);
 }
 
+size_t GpuThreads() {
+  int device = 0;
+  int multiprocessors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
+                         device);
+  constexpr size_t kPerMultiprocessor = 16 * 256;  // kernels/cuda/launch.h
+  return static_cast<size_t>(multiprocessors) * kPerMultiprocessor;
+}
+
 const char* WaitForGpu() {
   const cudaError_t error = cudaDeviceSynchronize();
   return error == cudaSuccess ? "" : cudaGetErrorString(error);

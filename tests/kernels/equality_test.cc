@@ -38,7 +38,7 @@ Encoded Encode(const KernelTable& table, const std::vector<float>& grad,
 }
 
 TEST_P(EqualsReference, TwoBitEncode) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     for (const bool specials : {false, true}) {
       for (const NonFinite nonfinite :
            {NonFinite::kZero, NonFinite::kPropagate}) {
@@ -61,7 +61,7 @@ TEST_P(EqualsReference, TwoBitEncode) {
 }
 
 TEST_P(EqualsReference, TwoBitDecodeAndAdd) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     SCOPED_TRACE(::testing::Message() << "n " << n);
     const auto codes = RandomBytes(TwoBitBytes(n), n);
     const auto base = RandomFloats(n, 1.0f, true, n + 1);
@@ -140,7 +140,7 @@ void ExpectSameSums(const KernelTable& table, uint32_t num_frames, size_t n) {
 }
 
 TEST_P(EqualsReference, SumsOfFewFrames) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     for (const uint32_t num_frames : {1u, 2u, 3u, 5u}) {
       ExpectSameSums(table(), num_frames, n);
     }
@@ -188,7 +188,7 @@ TEST_P(EqualsReference, PackedSumDecodeOfAnyBytes) {
 }
 
 TEST_P(EqualsReference, Scale) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     SCOPED_TRACE(::testing::Message() << "n " << n);
     const auto values = RandomFloats(n, 1.0f, true, n);
     const auto run = [&](const KernelTable& kernels, size_t skew) {
@@ -203,7 +203,7 @@ TEST_P(EqualsReference, Scale) {
 }
 
 TEST_P(EqualsReference, AddAndCountAndSgd) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     SCOPED_TRACE(::testing::Message() << "n " << n);
     const auto x = RandomFloats(n, 1.0f, true, n);
     const auto y = RandomFloats(n, 1.0f, true, n + 1);
@@ -239,7 +239,7 @@ TEST_P(EqualsReference, AddAndCountAndSgd) {
 }
 
 TEST_P(EqualsReference, RescaledUnits) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     const auto bytes = RandomBytes(4 * n, n);
     std::vector<int32_t> residual(n);
     if (n != 0) std::memcpy(residual.data(), bytes.data(), 4 * n);
@@ -257,7 +257,7 @@ TEST_P(EqualsReference, RescaledUnits) {
 }
 
 TEST_P(EqualsReference, CopiesAndPuts) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     const auto bytes = RandomBytes(n, n);
     Array<uint8_t> from(table(), bytes, n % 3);
     Array<uint8_t> to(table(), std::vector<uint8_t>(n, 0x77), n % 2);
@@ -286,7 +286,7 @@ TEST_P(EqualsReference, BuffersAreZerosOfTheDevice) {
 }
 
 TEST_P(EqualsReference, SampledPower) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     SCOPED_TRACE(::testing::Message() << "n " << n);
     const auto grad = RandomFloats(n, 1.0f, true, n);
     const auto residual = RandomFloats(n, 1e-3f, false, n + 1);

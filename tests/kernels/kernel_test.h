@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -19,44 +20,69 @@
 
 namespace telegrad::kernels::testing {
 
-// `size` elements where the kernels of a table can reach them, `skew` bytes
-// off a boundary of 64 bytes; behind them lies a guard that must not change.
+// `size` elements in memory of a table's device, `skew` bytes off a boundary of
+// 64 bytes; behind them lies a guard that must not change. An emulated GPU's
+// memory ends to the byte under AddressSanitizer: there it has no guard.
 template <typename T>
 class Array {
  public:
   Array(const KernelTable& table, const std::vector<T>& values, size_t skew = 0)
       : is_cuda_(table.device == DeviceKind::kCuda), size_(values.size()) {
-    const size_t bytes = 64 + skew + size_ * sizeof(T) + kGuardBytes;
-    memory_ = is_cuda_ ? AllocateManaged(bytes)
-                       : std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    const size_t bytes = skew + size_ * sizeof(T) + guard_bytes();
+    memory_ = is_cuda_ ? AllocateOnGpu(std::max(bytes, size_t{1}))
+                       : std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+    EXPECT_NE(memory_, nullptr) << "no " << bytes << " bytes left";
     first_ = reinterpret_cast<T*>(static_cast<char*>(memory_) + skew);
-    if (size_ != 0) std::memcpy(first_, values.data(), size_ * sizeof(T));
-    std::memset(guard(), kGuard, kGuardBytes);
+    Fill(values);
+    const std::vector<unsigned char> guard(guard_bytes(), kGuard);
+    Write(first_ + size_, guard.data(), guard.size());
   }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
   ~Array() {
-    for (size_t i = 0; i < kGuardBytes; ++i) {
-      if (guard()[i] != kGuard) {
+    std::vector<unsigned char> guard(guard_bytes());
+    Read(guard.data(), first_ + size_, guard.size());
+    for (size_t i = 0; i < guard.size(); ++i) {
+      if (guard[i] != kGuard) {
         ADD_FAILURE() << "byte " << i << " past the end was written";
         break;
       }
     }
-    is_cuda_ ? FreeManaged(memory_) : std::free(memory_);
+    is_cuda_ ? FreeOnGpu(memory_) : std::free(memory_);
   }
 
+  // For kernels: the host may not reach it.
   T* get() const { return first_; }
-  std::vector<T> values() const { return {first_, first_ + size_}; }
+  void Fill(const std::vector<T>& values) const {
+    Write(first_, values.data(), size_ * sizeof(T));
+  }
+  std::vector<T> values() const {
+    std::vector<T> copy(size_);
+    Read(copy.data(), first_, size_ * sizeof(T));
+    return copy;
+  }
 
  private:
-  static constexpr size_t kGuardBytes = 64;
   static constexpr unsigned char kGuard = 0xA5;
-  unsigned char* guard() const {
-    return reinterpret_cast<unsigned char*>(first_ + size_);
+  size_t guard_bytes() const {
+#if defined(__SANITIZE_ADDRESS__)
+    if (is_cuda_) return 0;
+#endif
+    return 64;
+  }
+  void Write(void* to, const void* from, size_t bytes) const {
+    if (bytes == 0) return;
+    is_cuda_ ? CopyToGpu(to, from, bytes)
+             : static_cast<void>(std::memcpy(to, from, bytes));
+  }
+  void Read(void* to, const void* from, size_t bytes) const {
+    if (bytes == 0) return;
+    is_cuda_ ? CopyFromGpu(to, from, bytes)
+             : static_cast<void>(std::memcpy(to, from, bytes));
   }
 
-  bool is_cuda_;
-  size_t size_;
+  const bool is_cuda_;
+  const size_t size_;
   void* memory_ = nullptr;
   T* first_ = nullptr;
 };
@@ -110,6 +136,16 @@ inline void ExpectSameBits(const std::vector<float>& got,
   }
 }
 
+// Those behind `drawn` repeat what is before.
+template <typename T>
+std::vector<T> Repeated(std::vector<T> drawn, size_t n) {
+  const size_t period = drawn.size();
+  drawn.resize(n);
+  for (size_t i = period; i < n; ++i) drawn[i] = drawn[i - period];
+  return drawn;
+}
+constexpr size_t kMostDrawn = 1000003;
+
 // Values around +-`scale`; with `specials` about every eighth is one of the
 // values that arithmetic treats unlike others.
 inline std::vector<float> RandomFloats(size_t n, float scale, bool specials,
@@ -119,36 +155,48 @@ inline std::vector<float> RandomFloats(size_t n, float scale, bool specials,
       1e-42f, -1e-42f,     3.4028235e38f, -3.4028235e38f, 0.5f,
       -0.5f,  0.49999997f, 1.1754944e-38f};
   Random random(seed);
-  std::vector<float> values(n);
+  std::vector<float> values(std::min(n, kMostDrawn));
   for (float& value : values) {
     value = scale * random.NextNormal();
     if (specials && random.NextBelow(8) == 0) {
       value = kSpecials[random.NextBelow(std::size(kSpecials))];
     }
   }
-  return values;
+  return Repeated(std::move(values), n);
 }
 
 // Any bytes, so code 01 and unused bits occur too.
 inline std::vector<uint8_t> RandomBytes(size_t n, uint64_t seed) {
   Random random(seed);
-  std::vector<uint8_t> bytes(n);
+  std::vector<uint8_t> bytes(std::min(n, kMostDrawn));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.NextU32());
-  return bytes;
+  return Repeated(std::move(bytes), n);
 }
 
-// Each n that a vector loop could get wrong, and two primes. A few of them with
 // TELEGRAD_TEST_SIZES=few: for tools that slow kernels down.
-inline std::vector<size_t> SizesToTry() {
+inline bool HasFewSizes() {
   const char* const which = std::getenv("TELEGRAD_TEST_SIZES");
-  if (which != nullptr && std::strcmp(which, "few") == 0) {
-    return {0, 1, 33, 257, 4097, 10007};
-  }
+  return which != nullptr && std::strcmp(which, "few") == 0;
+}
+
+// Each n that a vector loop could get wrong, and two primes.
+inline std::vector<size_t> SizesToTry() {
+  if (HasFewSizes()) return {0, 1, 33, 257, 4097, 10007};
   std::vector<size_t> sizes(258);
   for (size_t n = 0; n < sizes.size(); ++n) sizes[n] = n;
   for (size_t n : {511, 512, 513, 1023, 4095, 4097, 10007, 100003}) {
     sizes.push_back(n);
   }
+  return sizes;
+}
+
+// On a GPU also so many that a grid's threads take several turns each, though a
+// turn be 16 elements; an emulated one has few threads.
+inline std::vector<size_t> SizesToTry(const KernelTable& table) {
+  std::vector<size_t> sizes = SizesToTry();
+  if (table.device != DeviceKind::kCuda || HasFewSizes()) return sizes;
+  const size_t large = 17 * GpuThreads() + 77;
+  if (large > sizes.back()) sizes.push_back(large);
   return sizes;
 }
 

@@ -21,14 +21,14 @@ TEST_P(KernelProperties, WhatIsSentAndLeftIsWhatCameIn) {
   Array<float> received(table(), std::vector<float>(kN));
   Array<uint8_t> codes(table(), std::vector<uint8_t>(TwoBitBytes(kN)));
   Array<EncodeStats> stats(table(), {EncodeStats{}});
+  std::vector<float> values(kN);
   std::vector<double> sum(kN, 0.0);
   for (int step = 0; step < kSteps; ++step) {
     for (size_t i = 0; i < kN; ++i) {
-      const float value =
-          (static_cast<float>(random.NextBelow(129)) - 64.0f) / 64.0f;
-      grad.get()[i] = value;
-      sum[i] += value;
+      values[i] = (static_cast<float>(random.NextBelow(129)) - 64.0f) / 64.0f;
+      sum[i] += values[i];
     }
+    grad.Fill(values);
     table().two_bit_encode(grad.get(), residual.get(), kN, kThreshold,
                            NonFinite::kZero, codes.get(), stats.get(),
                            Stream{});
@@ -36,10 +36,10 @@ TEST_P(KernelProperties, WhatIsSentAndLeftIsWhatCameIn) {
                                Stream{});
     Wait(table());
   }
+  const std::vector<float> came = received.values();
+  const std::vector<float> stayed = residual.values();
   for (size_t i = 0; i < kN; ++i) {
-    ASSERT_EQ(static_cast<double>(received.get()[i]) + residual.get()[i],
-              sum[i])
-        << i;
+    ASSERT_EQ(static_cast<double>(came[i]) + stayed[i], sum[i]) << i;
   }
 }
 
@@ -98,7 +98,8 @@ TEST_P(KernelProperties, ReencodingAgreeingCodesKeepsTheResidualBounded) {
   constexpr int32_t kQuantum = 4 << kShift;  // 2^ceil(log2 W) units of t
   constexpr int kSteps = 10000;
   Random random(5);
-  Array<uint8_t> frame(table(), std::vector<uint8_t>(TwoBitBytes(kN)));
+  std::vector<uint8_t> pushed(TwoBitBytes(kN));
+  const Array<uint8_t> frame(table(), pushed);
   const std::vector<const uint8_t*> frames(kFrames, frame.get());
   Array<int32_t> residual(table(), std::vector<int32_t>(kN));
   Array<uint8_t> codes(table(), std::vector<uint8_t>(TwoBitBytes(kN)));
@@ -109,23 +110,25 @@ TEST_P(KernelProperties, ReencodingAgreeingCodesKeepsTheResidualBounded) {
       // Elements lean to one side or the other, some wholly.
       const bool is_positive = random.NextBelow(kN) >= i;
       const int shift = 6 - 2 * static_cast<int>(i % 4);
-      uint8_t& byte = frame.get()[i / 4];
+      uint8_t& byte = pushed[i / 4];
       byte = static_cast<uint8_t>((byte & ~(3 << shift)) |
                                   ((is_positive ? 3 : 2) << shift));
       came_in[i] += (is_positive ? 1 : -1) * int64_t{kFrames << kShift};
     }
+    frame.Fill(pushed);
     table().two_bit_reencode(frames.data(), kFrames, kN, residual.get(), kShift,
                              kQuantum, codes.get(), Stream{});
     table().two_bit_decode_add(codes.get(), kN, 1.0f, sent.get(), Stream{});
     Wait(table());
-    for (size_t i = 0; i < kN; ++i) {
-      ASSERT_LT(std::abs(residual.get()[i]), kQuantum) << step << " " << i;
+    for (const int32_t units : residual.values()) {
+      ASSERT_LT(std::abs(units), kQuantum) << step;
     }
   }
+  const std::vector<float> went_out = sent.values();
+  const std::vector<int32_t> stayed = residual.values();
   for (size_t i = 0; i < kN; ++i) {
-    ASSERT_EQ(
-        static_cast<int64_t>(sent.get()[i]) * kQuantum + residual.get()[i],
-        came_in[i])
+    ASSERT_EQ(static_cast<int64_t>(went_out[i]) * kQuantum + stayed[i],
+              came_in[i])
         << i;
   }
 }

@@ -51,7 +51,7 @@ float SampleThreshold(const KernelTable& table, size_t n, size_t wanted,
 }
 
 TEST_P(Select, SamplesTheThresholdOfTheReference) {
-  std::vector<size_t> sizes = SizesToTry();
+  std::vector<size_t> sizes = SizesToTry(table());
   sizes.insert(sizes.end(), {8191, 8192, 8193});
   for (const size_t n : sizes) {
     if (n == 0) continue;  // has no threshold
@@ -157,7 +157,7 @@ void ExpectTakesAsReference(const KernelTable& table, size_t n, bool has_ties,
 }
 
 TEST_P(Select, TakesWhatTheReferenceTakes) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     if (n != 0) ExpectTakesAsReference(table(), n, n % 2 == 0, 0.5f);
   }
 }
@@ -198,7 +198,7 @@ float Clip(const KernelTable& table, const std::vector<float>& x, double clip,
 }
 
 TEST_P(Select, ClipsAsTheReference) {
-  std::vector<size_t> sizes = SizesToTry();
+  std::vector<size_t> sizes = SizesToTry(table());
   sizes.insert(sizes.end(), {16384, 16385});
   for (const size_t n : sizes) {
     for (const bool specials : {false, true}) {

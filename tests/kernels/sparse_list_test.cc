@@ -101,7 +101,7 @@ void ExpectAsReference(const KernelTable& table, Content content, size_t n,
 }
 
 TEST_P(SparseList, EqualsReference) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     for (const Content content : kContents) {
       for (const double density : {0.02, 0.3}) {
         ExpectAsReference(table(), content, n, density, n / 3, 4 * (n % 16));

@@ -84,7 +84,7 @@ Inputs RandomInputs(size_t n, bool specials) {
 }
 
 TEST_P(Sparse, EqualsReference) {
-  for (const size_t n : SizesToTry()) {
+  for (const size_t n : SizesToTry(table())) {
     for (const bool specials : {false, true}) {
       Inputs in = RandomInputs(n, specials);
       for (const NonFinite nonfinite :
