@@ -16,7 +16,7 @@
 #include "kernels/two_bit.h"
 
 // The plain scalar definition of every operation: what the others are tested
-// against, and what they use for tails. C++17, for perf/gpu_check.
+// against, and what they use for tails.
 namespace telegrad::kernels::reference {
 
 TwoBitEncodeFn TwoBitEncode;

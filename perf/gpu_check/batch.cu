@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/reference.h"
 #include "perf/gpu_check/families.h"
 
 // Many arrays in one launch.
@@ -18,9 +17,6 @@ using kernels::EncodeStats;
 using kernels::NonFinite;
 using kernels::SpanResult;
 namespace gpu = kernels::cuda;
-namespace cpu = kernels::reference;
-
-constexpr float kThreshold = 0.5f;
 
 // Tables of a batch on the device.
 class Tables {
@@ -75,67 +71,6 @@ class Tables {
   DeviceArray<uint32_t> tickets_;
   EncodeBatch batch_;
 };
-
-// Codes of an operation of one array that needs no format but the bits.
-struct Family {
-  EncodeManyFn* encode;
-  kernels::TwoBitEncodeFn* one;
-  size_t (*num_bytes)(size_t n);
-  uint32_t bits = 0;
-};
-
-template <uint32_t kBits>
-Family Shared() {
-  return {
-      gpu::SharedQuantizeMany,
-      [](const float* grad, float* residual, size_t n, float quantum,
-         NonFinite mode, uint8_t* codes, EncodeStats* stats, Stream stream) {
-        cpu::Block().shared_quantize(grad, residual, n, kBits, quantum, mode,
-                                     codes, stats, stream);
-      },
-      [](size_t n) { return kernels::CodeBytes(n, kBits); }, kBits};
-}
-
-// Two launches after one another, by the same tables.
-void Check(const Family& family, NonFinite mode, size_t skew,
-           Verdict& verdict) {
-  const std::vector<size_t> sizes = {1, 33, 10240, 10241, 65536, 100003};
-  std::vector<std::vector<float>> grads;
-  std::vector<DeviceArray<float>> on_device;
-  std::vector<DeviceArray<float>> residuals;
-  std::vector<DeviceArray<uint8_t>> codes;
-  std::vector<EncodeSpan> spans;
-  DeviceArray<SpanResult> results{std::vector<SpanResult>(sizes.size())};
-  for (size_t s = 0; s < sizes.size(); ++s) {
-    const size_t n = sizes[s];
-    grads.push_back(Floats(n, n + 1));
-    on_device.emplace_back(grads[s], skew);
-    residuals.emplace_back(std::vector<float>(n), skew);
-    codes.emplace_back(std::vector<uint8_t>(family.num_bytes(n), 0x77));
-    spans.push_back({on_device[s].get(), residuals[s].get(), codes[s].get(),
-                     results.get() + s, n, family.num_bytes(n), kThreshold, 0});
-  }
-  Tables tables(spans, kernels::kBatchTile, mode);
-  tables.batch().is_aligned = skew == 0;
-  tables.batch().format.bits = family.bits;
-  family.encode(tables.batch(), Stream{});
-  family.encode(tables.batch(), Stream{});
-  const std::vector<SpanResult> got = results.values();
-  for (size_t s = 0; s < sizes.size(); ++s) {
-    const size_t n = sizes[s];
-    std::vector<float> residual(n);
-    std::vector<uint8_t> want(family.num_bytes(n));
-    EncodeStats stats;
-    for (int i = 0; i < 2; ++i) {
-      stats = {};
-      family.one(grads[s].data(), residual.data(), n, kThreshold, mode,
-                 want.data(), &stats, Stream{});
-    }
-    verdict.Compare("many residual", n, 1, residuals[s].values(), residual);
-    verdict.Compare("many codes", n, 1, codes[s].values(), want);
-    verdict.CompareStats("many stats", n, 1, got[s].stats, stats);
-  }
-}
 
 void AddConvolution(size_t weights, size_t outputs, bool has_norm,
                     std::vector<size_t>& sizes) {
@@ -262,19 +197,6 @@ void MeasurePowers(const std::vector<size_t>& sizes, Arrays& a,
 }
 
 }  // namespace
-
-void VerifyBatch(Verdict& verdict) {
-  for (const NonFinite mode : {NonFinite::kZero, NonFinite::kPropagate}) {
-    for (const size_t skew : {0, 1}) {
-      Check({gpu::TwoBitEncodeMany, cpu::TwoBitEncode, kernels::TwoBitBytes},
-            mode, skew, verdict);
-      Check({gpu::RadixEncodeMany, cpu::Radix().encode, kernels::RadixBytes},
-            mode, skew, verdict);
-      Check(Shared<8>(), mode, skew, verdict);
-      Check(Shared<4>(), mode, skew, verdict);
-    }
-  }
-}
 
 void MeasureBatch(Arrays& a, std::vector<Row>& rows) {
   const size_t chunk = std::min(kChunk, num_elements);

@@ -3,25 +3,9 @@
 #include <vector>
 
 #include "perf/gpu_check/bench.h"
-#include "perf/gpu_check/verdict.h"
 
-// What is checked and measured family by family: perf/gpu_check/<family>.cu.
+// What is measured, family by family: perf/gpu_check/<family>.cu.
 namespace telegrad::gpu_check {
-
-void VerifyCast(Verdict& verdict);
-void VerifySign(Verdict& verdict);
-void VerifyBlock(Verdict& verdict);
-void VerifyBlockTop(Verdict& verdict);
-void VerifySparse(Verdict& verdict);
-void VerifySparseList(Verdict& verdict);
-void VerifySelect(Verdict& verdict);
-void VerifyDrawn(Verdict& verdict);
-void VerifyRadix(Verdict& verdict);
-void VerifyLowRank(Verdict& verdict);
-void VerifyOptimizer(Verdict& verdict);
-void VerifyHalf(Verdict& verdict);
-void VerifyMxnet(Verdict& verdict);
-void VerifyBatch(Verdict& verdict);
 
 void MeasureCast(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSign(Arrays& arrays, std::vector<Row>& rows);

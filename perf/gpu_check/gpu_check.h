@@ -55,9 +55,6 @@ class DeviceArray {
   T* first_ = nullptr;
 };
 
-// Compares every kernel with the scalar definitions; prints what differs.
-bool Verify();
-
 // Prints a table of speeds; writes it as JSON to `path` where that is not null.
 void MeasureAll(const char* device_name, const char* path);
 

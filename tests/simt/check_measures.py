@@ -27,8 +27,8 @@ GROUPS = {"vgg16": ELEMENTS, "resnet50": ELEMENTS, "lenet": 431080,
 def main(program):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rows.json")
-        subprocess.run([program, "--measure-only", "--elements", str(ELEMENTS),
-                        "--runs", "1", "--json", path], check=True)
+        subprocess.run([program, "--elements", str(ELEMENTS), "--runs", "1",
+                        "--json", path], check=True)
         with open(path, encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
     names = [row["name"] for row in rows]
