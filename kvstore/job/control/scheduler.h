@@ -22,10 +22,13 @@ struct SchedulerOptions {
   std::string bind_address = "127.0.0.1";
   int port = 0;  // 0: any free one
   std::string job_id = "local";
-  Secret secret;
+  Secret secret = {};
   bool insecure = false;  // non-loopback without a secret, by explicit wish
-  ControlTiming timing;
+  ControlTiming timing = {};
   std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
+  // The port is free for the next job as soon as everyone has joined: members
+  // of that one wait for it, instead of being refused by this one.
+  bool frees_port = false;
 };
 
 // Runs on threads of its own from Start on.

@@ -32,6 +32,7 @@ SchedulerConnections::SchedulerConnections(const SchedulerOptions& options,
     : secret_(options.secret),
       job_id_(options.job_id),
       dead_(options.timing.dead),
+      frees_port_(options.frees_port),
       listener_(std::move(listener)),
       job_(job) {}
 
@@ -184,6 +185,8 @@ void SchedulerConnections::Tell(const Connection& refused,
 }
 
 void SchedulerConnections::Deliver(TimePoint now) {
+  const bool is_joining = job_->phase() == SchedulerState::Phase::kJoining;
+  if (frees_port_ && !is_joining) listener_.Close();
   std::vector<FrameConnection*> queued;
   for (SchedulerState::Delivery& delivery : job_->TakeSends()) {
     const auto found = connections_.find(delivery.to);

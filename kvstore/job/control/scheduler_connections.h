@@ -64,6 +64,7 @@ class SchedulerConnections {
   const Secret secret_;
   const std::string job_id_;
   const Duration dead_;
+  const bool frees_port_;
   UniqueFd listener_;
   SchedulerState* const job_;
   std::map<ConnectionId, Connection> connections_;

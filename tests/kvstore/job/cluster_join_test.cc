@@ -126,6 +126,24 @@ TEST(Join, DuplicateAndSurplusAreRefusedWithoutHarm) {
   EXPECT_EQ(fatal.size(), 0u);
 }
 
+TEST(Join, FreesThePortForTheNextJobWhenAllAreThere) {
+  SchedulerOptions options = LocalJob(1, 0);
+  options.frees_port = true;
+  auto scheduler = *Scheduler::Start(options);
+  options.port = ParseHostPort(scheduler->address())->port;
+  EXPECT_THAT(Scheduler::Start(options),
+              StatusIs(absl::StatusCode::kAlreadyExists, "another process"));
+  const Joined one = Job::Join(MemberOf(*scheduler, Role::kWorker));
+  ASSERT_THAT(one, IsOk());
+  const auto next = Scheduler::Start(options);
+  ASSERT_THAT(next, IsOk());
+  const Joined other = Job::Join(MemberOf(**next, Role::kWorker));
+  EXPECT_THAT(other, IsOk());
+  EXPECT_THAT((*one)->Gather("still", "", Clock::now() + kPatience), IsOk());
+  (*one)->Leave();
+  EXPECT_THAT(scheduler->Wait(nullptr), IsOk());
+}
+
 TEST(Join, WithoutASchedulerEndsWith24) {
   auto scheduler = *Scheduler::Start(LocalJob(1, 0));
   JoinRequest request = MemberOf(*scheduler, Role::kWorker);
