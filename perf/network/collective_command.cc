@@ -11,6 +11,7 @@
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/launch.h"
+#include "perf/network/measurement.h"
 #include "perf/network/report.h"
 #include "topology/profiles.h"
 
@@ -29,9 +30,10 @@ struct Options {
 
 class CollectiveRun {
  public:
-  CollectiveRun(const Options& options, const CollectiveCase& which, Rank& rank,
-                Group& group, const GroupOptions& group_options,
-                CollectiveSettings settings, Dtype type)
+  CollectiveRun(const Options& options, const CollectiveCase& which,
+                const Rank& rank, Group& group,
+                const GroupOptions& group_options, CollectiveSettings settings,
+                Dtype type)
       : options_(options),
         case_(which),
         rank_(rank),
@@ -63,8 +65,7 @@ class CollectiveRun {
     const auto share = static_cast<int64_t>(series.us.size());
     series.payload_bytes = traffic.payload_bytes / timed * share;
     series.header_bytes = traffic.header_bytes / timed * share;
-    ASSIGN_OR_RETURN(const Result result,
-                     Combine(options_.network, rank_, series));
+    ASSIGN_OR_RETURN(const Result result, Combine(rank_, series));
     return RowOf(counts, profile, result);
   }
 
@@ -122,7 +123,7 @@ class CollectiveRun {
 
   const Options& options_;
   const CollectiveCase& case_;
-  Rank& rank_;
+  const Rank& rank_;
   Group& group_;
   const GroupOptions& group_options_;
   const CollectiveSettings settings_;
@@ -213,20 +214,16 @@ absl::Status CheckOptions(const Options& options, const CollectiveCase& which) {
 }
 
 absl::Status RunCollective(const Options& options, const CollectiveCase& which,
-                           Rank& rank) {
+                           WorkerGroup& workers) {
   const NetworkOptions& network = options.network;
+  const Rank rank(workers);
   ASSIGN_OR_RETURN(const CollectiveAlgorithm algorithm,
                    ParseCollectiveAlgorithm(options.algorithm));
   ASSIGN_OR_RETURN(const Dtype type, ParseType(options.type));
   ASSIGN_OR_RETURN(const auto all, CountsOf(options, which, type));
-  RETURN_IF_ERROR(
-      Agree(network, rank,
-            absl::StrCat(which.name, " ", network.size_text, " ",
-                         options.profile, " ", options.type, " ",
-                         options.algorithm, " root ", options.root, " warmup ",
-                         network.warmup, " check ", network.checks)));
-  GroupOptions group_options{.rank = rank.rank,
-                             .world_size = rank.world_size,
+  GroupOptions group_options{.transport = workers.data_path().transport,
+                             .rank = rank.rank,
+                             .world_size = workers.num_workers(),
                              .timeout = TimeoutOf(network)};
   if (network.memory != "host") {
     ASSIGN_OR_RETURN(const Device device,
@@ -234,12 +231,11 @@ absl::Status RunCollective(const Options& options, const CollectiveCase& which,
     group_options.backend = "nccl";
     group_options.device = device.ordinal;
   }
-  ASSIGN_OR_RETURN(group_options.transport, PlannedTransport(network, rank));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Group> group,
-                   Group::Make(group_options, [&](const std::string& mine,
-                                                  TimePoint deadline) {
-                     return rank.rendezvous->Gather(mine, deadline);
-                   }));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Group> group,
+      Group::Make(group_options, [&](const std::string& mine, TimePoint) {
+        return rank.gather(mine);
+      }));
   CollectiveRun run(options, which, rank, *group, group_options,
                     {.algorithm = algorithm}, type);
   Report report(network, absl::StrCat(which.name, " of ", options.type));
@@ -282,12 +278,18 @@ void Add(CLI::App& app, int& exit_code, const CollectiveCase& which) {
           RETURN_IF_ERROR(SettleAlgorithm(*options));
         }
         RETURN_IF_ERROR(CheckOptions(*options, which));
-        return RunRanks(options->network, words,
-                        [&](const NetworkOptions& network, Rank& rank) {
-                          Options mine = *options;
-                          mine.network = network;
-                          return RunCollective(mine, which, rank);
-                        });
+        return RunRanks(
+            options->network, words,
+            {.facts = {{"command", which.name},
+                       {"--profile", options->profile},
+                       {"--datatype", options->type},
+                       {"--algorithm", options->algorithm},
+                       {"--root", absl::StrCat(options->root)}},
+             .work = [&](const NetworkOptions& network, WorkerGroup& workers) {
+               Options mine = *options;
+               mine.network = network;
+               return RunCollective(mine, which, workers);
+             }});
       });
 }
 

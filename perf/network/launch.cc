@@ -12,12 +12,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/network_device.h"
+#include "base/of_flag.h"
+#include "base/socket.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/secret.h"
 #include "kvstore/job/launch/child_processes.h"
 #include "perf/network/commands.h"
 
 namespace telegrad::perf {
 namespace {
+
+constexpr char kJob[] = "telegrad-perf";
+constexpr char kLoopback[] = "127.0.0.1";
 
 // To the `index`-th of the cores that this process may use, if there are
 // enough.
@@ -52,43 +59,13 @@ absl::Status CheckPage(const NetworkOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status RunThreads(const NetworkOptions& options, const RankBody& body) {
-  RETURN_IF_ERROR(CheckPage(options));
-  auto meeting = LocalRendezvous(options.ranks);
-  std::vector<absl::Status> results(meeting.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < meeting.size(); ++i) {
-    threads.emplace_back([&, i] {
-      const int rank = static_cast<int>(i);
-      if (options.pins) PinToCore(rank);
-      Rank self{.rank = rank,
-                .world_size = options.ranks,
-                .is_thread = true,
-                .rendezvous = std::move(meeting[i])};
-      results[i] = body(options, self);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  absl::Status worst;
-  for (const absl::Status& result : results) {
-    worst = MoreTelling(worst, result);
-  }
-  return worst;
-}
-
-// Of a rendezvous that cannot be: the flag is wrong, or a secret is missing.
-ExitCode UsageUnless30(const absl::Status& status) {
-  return ExitCodeOf(status) == ExitCode::kAuthentication
-             ? ExitCode::kAuthentication
-             : ExitCode::kUsage;
-}
-
-absl::StatusOr<Admission> AdmissionOf(const NetworkOptions& options) {
-  Admission admission{.insecure = options.insecure};
-  if (options.secret_file.empty()) return admission;
-  ASSIGN_OR_RETURN(admission.secret,
-                   Secret::FromFile(options.secret_file, "telegrad-perf"));
-  return admission;
+// Why --bind or --rendezvous cannot be: it is wrong, or a secret is missing.
+absl::Status Refused(absl::string_view flag, const std::string& value,
+                     const absl::Status& why) {
+  const bool lacks_secret = ExitCodeOf(why) == ExitCode::kAuthentication;
+  return WithExitCode(
+      lacks_secret ? ExitCode::kAuthentication : ExitCode::kUsage,
+      OfFlag(flag, value, why));
 }
 
 // Turns what --bind names into an address of this host.
@@ -105,26 +82,53 @@ absl::Status FindBind(NetworkOptions& options, const Placement* placement) {
   return absl::OkStatus();
 }
 
-// The ranks of one command that are processes.
+// Whether this machine has that address.
+bool IsOwn(const std::string& host) {
+  const auto any_port = ParseIp(host, 0);
+  return any_port.ok() && ListenOn(*any_port).ok();
+}
+
+// The ranks of one command.
 class Launch {
  public:
   // `core`: the rank's among those of its host, for --pin.
   Launch(const NetworkOptions& options, const std::vector<std::string>& words,
-         const RankBody& body, int core, Admission admission)
+         const Benchmark& benchmark, int core, Secret secret)
       : options_(options),
         words_(words),
-        body_(body),
+        benchmark_(benchmark),
         core_(core),
-        admission_(std::move(admission)) {}
+        secret_(std::move(secret)) {}
 
   // All, as rank 0.
   absl::Status RunAll() {
     options_.rank = 0;
-    ASSIGN_OR_RETURN(const auto root, Listen());
+    ASSIGN_OR_RETURN(const auto scheduler, StartHere());
     for (int rank = 1; rank < NumLeaders(options_); ++rank) {
-      RETURN_IF_ERROR(Start(rank, root->address()));
+      RETURN_IF_ERROR(Start(rank, scheduler->address()));
     }
-    return RunRoot(*root);
+    return RunRoot(*scheduler);
+  }
+
+  // All, in this process.
+  absl::Status RunThreads() {
+    RETURN_IF_ERROR(CheckPage(options_));
+    ASSIGN_OR_RETURN(const auto scheduler, StartAt(kLoopback, 0));
+    std::vector<absl::Status> results(static_cast<size_t>(options_.ranks));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      threads.emplace_back([this, rank, &results, &scheduler] {
+        if (options_.pins) PinToCore(rank);
+        results[static_cast<size_t>(rank)] =
+            RunRank(rank, scheduler->address());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    absl::Status worst;
+    for (const absl::Status& result : results) {
+      worst = MoreTelling(worst, result);
+    }
+    return worst;
   }
 
   // Under a launcher that gives no address: rank 0's is exchanged by PMIx.
@@ -135,17 +139,19 @@ class Launch {
                        ExchangeOverPmix(options_.rank, "", timeout_s));
       return RunMember();
     }
-    ASSIGN_OR_RETURN(const auto root, Listen());
-    RETURN_IF_ERROR(ExchangeOverPmix(0, root->address(), timeout_s).status());
-    return RunRoot(*root);
+    ASSIGN_OR_RETURN(const auto scheduler, StartHere());
+    RETURN_IF_ERROR(
+        ExchangeOverPmix(0, scheduler->address(), timeout_s).status());
+    return RunRoot(*scheduler);
   }
 
   // That of options.rank, which knows where to meet.
   absl::Status RunPlaced() {
     if (options_.rank > 0) return RunMember();
-    ASSIGN_OR_RETURN(const auto root,
-                     RendezvousRoot::Listen(options_.rendezvous, admission_));
-    return RunRoot(*root);
+    ASSIGN_OR_RETURN(const HostPort where,
+                     ParseHostPort(options_.rendezvous, 0));
+    ASSIGN_OR_RETURN(const auto scheduler, StartAt(where.host, where.port));
+    return RunRoot(*scheduler);
   }
 
   // The same command was given twice, here or on two hosts.
@@ -156,32 +162,42 @@ class Launch {
           NumLeaders(options_),
           ": give each its --rank, or start them by mpirun or srun"));
     }
-    const absl::StatusOr<std::unique_ptr<RendezvousRoot>> root =
-        RendezvousRoot::ListenIfFirst(options_.rendezvous, admission_);
-    if (!root.ok()) {
-      return WithExitCode(
-          UsageUnless30(root.status()),
-          absl::Status(root.status().code(),
-                       absl::StrCat("--rendezvous ", options_.rendezvous, ": ",
-                                    root.status().message())));
+    const absl::StatusOr<std::unique_ptr<Scheduler>> scheduler =
+        StartIfFirst(options_.rendezvous, Scheduling());
+    if (!scheduler.ok()) {
+      return Refused("--rendezvous", options_.rendezvous, scheduler.status());
     }
-    options_.rank = *root == nullptr ? 1 : 0;
+    options_.rank = *scheduler == nullptr ? 1 : 0;
     core_ = options_.rank;
-    return *root == nullptr ? RunMember() : RunRoot(**root);
+    return *scheduler == nullptr ? RunMember() : RunRoot(**scheduler);
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<RendezvousRoot>> Listen() const {
-    const std::string host =
-        options_.bind.empty() ? "127.0.0.1" : options_.bind;
-    absl::StatusOr<std::unique_ptr<RendezvousRoot>> root =
-        RendezvousRoot::Listen(FormatHostPort(host, 0), admission_);
-    if (root.ok() || options_.bind.empty()) return root;
-    return WithExitCode(
-        UsageUnless30(root.status()),
-        absl::Status(root.status().code(),
-                     absl::StrCat("--bind ", options_.bind, ": ",
-                                  root.status().message())));
+  int num_workers() const { return options_.ranks - benchmark_.num_servers; }
+
+  SchedulerOptions Scheduling() const {
+    return {.num_workers = num_workers(),
+            .num_servers =
+                benchmark_.hosts_parts ? num_workers() : benchmark_.num_servers,
+            .job_id = kJob,
+            .secret = secret_,
+            .insecure = options_.insecure,
+            .timing = {.join = TimeoutOf(options_)},
+            .frees_port = true};
+  }
+  absl::StatusOr<std::unique_ptr<Scheduler>> StartAt(const std::string& host,
+                                                     int port) const {
+    SchedulerOptions scheduling = Scheduling();
+    scheduling.bind_address = host;
+    scheduling.port = port;
+    return Scheduler::Start(scheduling);
+  }
+  absl::StatusOr<std::unique_ptr<Scheduler>> StartHere() const {
+    if (options_.bind.empty()) return StartAt(kLoopback, 0);
+    absl::StatusOr<std::unique_ptr<Scheduler>> scheduler =
+        StartAt(options_.bind, 0);
+    if (scheduler.ok()) return scheduler;
+    return Refused("--bind", options_.bind, scheduler.status());
   }
 
   absl::Status Start(int rank, const std::string& rendezvous) {
@@ -192,39 +208,46 @@ class Launch {
     return others_.Start({Role::kWorker, rank},
                          [&theirs](int) { return theirs; });
   }
-  absl::Status StartCompanion(const std::string& rendezvous) {
-    const int num_leaders = NumLeaders(options_);
-    if (num_leaders == options_.ranks || options_.rank >= num_leaders) {
-      return absl::OkStatus();
-    }
-    return Start(options_.rank + num_leaders, rendezvous);
-  }
 
   absl::Status RunMember() {
-    RETURN_IF_ERROR(StartCompanion(options_.rendezvous));
-    if (options_.pins) PinToCore(core_);
-    Rank self{.rank = options_.rank, .world_size = options_.ranks};
-    return Run(
-        self, JoinRendezvous(options_.rendezvous, options_.rank, options_.ranks,
-                             Clock::now() + TimeoutOf(options_), admission_));
-  }
-
-  absl::Status RunRoot(RendezvousRoot& root) {
-    RETURN_IF_ERROR(CheckPage(options_));
-    RETURN_IF_ERROR(StartCompanion(root.address()));
-    if (options_.pins) PinToCore(core_);
-    Rank self{.rank = 0, .world_size = options_.ranks};
-    return Run(self,
-               root.Accept(options_.ranks, Clock::now() + TimeoutOf(options_)));
-  }
-
-  absl::Status Run(Rank& self,
-                   absl::StatusOr<std::unique_ptr<Rendezvous>> meeting) {
-    absl::Status status = meeting.status();
-    if (status.ok()) {
-      self.rendezvous = *std::move(meeting);
-      status = body_(options_, self);
+    if (options_.bind.empty()) {
+      ASSIGN_OR_RETURN(const HostPort where,
+                       ParseHostPort(options_.rendezvous));
+      ASSIGN_OR_RETURN(options_.bind,
+                       OfFlag("--rendezvous", options_.rendezvous,
+                              OwnAddress("auto", where.host)));
     }
+    return RunPinned(options_.rendezvous);
+  }
+
+  absl::Status RunRoot(Scheduler& scheduler) {
+    RETURN_IF_ERROR(CheckPage(options_));
+    ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(scheduler.address()));
+    if (options_.bind.empty()) options_.bind = where.host;
+    absl::Status status = RunPinned(scheduler.address());
+    if (status.ok()) return scheduler.Wait(nullptr);
+    if (ExitCodeOf(status) == ExitCode::kJoinTimeout) {
+      const auto address = ParseIp(where.host, 0);
+      const bool is_loopback = address.ok() && IsLoopback(*address);
+      status = OfFlag(
+          absl::StrCat("rendezvous at ", scheduler.address(),
+                       is_loopback ? " (which only this host reaches)" : ""),
+          status);
+    }
+    FatalEvent event{.code = ExitCodeOf(status)};
+    event.message = std::string(status.message());
+    scheduler.Fail(event);
+    return MoreTelling(status, scheduler.Wait(nullptr));
+  }
+
+  // This process's rank, beside those that it starts.
+  absl::Status RunPinned(const std::string& scheduler) {
+    const int num_leaders = NumLeaders(options_);
+    if (num_leaders < options_.ranks && options_.rank < num_leaders) {
+      RETURN_IF_ERROR(Start(options_.rank + num_leaders, scheduler));
+    }
+    if (options_.pins) PinToCore(core_);
+    const absl::Status status = RunRank(options_.rank, scheduler);
     // Where ours says as much it is the more precise; theirs is on standard
     // error.
     const absl::Status ended = others_.AwaitAll(
@@ -233,29 +256,92 @@ class Launch {
     return MoreTelling(status, ended);
   }
 
+  absl::Status RunRank(int rank, const std::string& scheduler) const {
+    ASSIGN_OR_RETURN(const JobOptions job, JobOf(rank, scheduler));
+    if (rank >= num_workers()) return benchmark_.serve(job);
+    ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group,
+                     JoinWorkers(job));
+    if (rank == 0 && job.has_auto_connections) {
+      SayDecision(group->data_path().plan, Decision::Kind::kConnections);
+    }
+    RETURN_IF_ERROR(benchmark_.work(options_, *group));
+    group->Leave();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<JobOptions> JobOf(int rank,
+                                   const std::string& scheduler) const {
+    ASSIGN_OR_RETURN(const PathOptions path, PathOptionsOf(options_));
+    JobOptions job{
+        .scheduler_address = scheduler,
+        .job_id = kJob,
+        .secret = secret_,
+        .wanted_rank = rank < num_workers() ? rank : rank - num_workers(),
+        .transport = path.transport,
+        .has_auto_connections = path.has_auto_connections,
+        .look = path.look,
+        .given = path.given,
+        .timing = {.join = TimeoutOf(options_)},
+        .operation_timeout = TimeoutOf(options_),
+        .facts = benchmark_.facts};
+    job.facts.insert(job.facts.end(),
+                     {{"--ranks", absl::StrCat(options_.ranks)},
+                      {"--size", options_.size_text},
+                      {"--warmup", absl::StrCat(options_.warmup)},
+                      {"--check", options_.checks ? "on" : "off"}});
+    if (benchmark_.settle) RETURN_IF_ERROR(benchmark_.settle(job));
+    return job;
+  }
+
   NetworkOptions options_;
   const std::vector<std::string>& words_;
-  const RankBody& body_;
+  const Benchmark& benchmark_;
   int core_;
-  const Admission admission_;
+  const Secret secret_;
   ChildProcesses others_;
 };
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<Scheduler>> StartIfFirst(
+    const std::string& host_port, SchedulerOptions options) {
+  ASSIGN_OR_RETURN(const HostPort place, ParseHostPort(host_port));
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
+                   Resolve(place.host, place.port));
+  for (const SocketAddress& address : addresses) {
+    ASSIGN_OR_RETURN(const HostPort number, ParseHostPort(ToString(address)));
+    if (number.host == "0.0.0.0" || number.host == "::") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", place.host, "\" names no host"));
+    }
+    if (!IsOwn(number.host)) continue;
+    options.bind_address = number.host;
+    options.port = number.port;
+    auto scheduler = Scheduler::Start(options);
+    if (!absl::IsAlreadyExists(scheduler.status())) return scheduler;
+    return nullptr;
+  }
+  return nullptr;
+}
+
 absl::Status RunRanks(NetworkOptions options,
                       const std::vector<std::string>& words,
-                      const RankBody& body) {
-  ASSIGN_OR_RETURN(const Admission admission, AdmissionOf(options));
+                      const Benchmark& benchmark) {
+  Secret secret;
+  if (!options.secret_file.empty()) {
+    ASSIGN_OR_RETURN(secret, Secret::FromFile(options.secret_file, kJob));
+  }
   if (options.rank >= 0) {
     RETURN_IF_ERROR(FindBind(options, nullptr));
-    return Launch(options, words, body, options.rank, admission).RunPlaced();
+    return Launch(options, words, benchmark, options.rank, secret).RunPlaced();
   }
-  if (options.transport == "inproc") return RunThreads(options, body);
+  if (AreThreads(options)) {
+    return Launch(options, words, benchmark, 0, secret).RunThreads();
+  }
   ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
   if (!placement.has_value()) {
     RETURN_IF_ERROR(FindBind(options, nullptr));
-    Launch launch(options, words, body, 0, admission);
+    Launch launch(options, words, benchmark, 0, secret);
     return options.rendezvous.empty() || options.ranks < 2
                ? launch.RunAll()
                : launch.RunOneOfTwo();
@@ -267,8 +353,15 @@ absl::Status RunRanks(NetworkOptions options,
         FormatHostPort(placement->scheduler_host, placement->scheduler_port);
   }
   RETURN_IF_ERROR(FindBind(options, &*placement));
-  Launch launch(options, words, body, placement->local_rank, admission);
+  Launch launch(options, words, benchmark, placement->local_rank, secret);
   return options.rendezvous.empty() ? launch.RunByPmix() : launch.RunPlaced();
+}
+
+absl::Status RunAlone(const NetworkOptions& options,
+                      const std::function<absl::Status()>& body) {
+  RETURN_IF_ERROR(CheckPage(options));
+  if (options.pins) PinToCore(0);
+  return body();
 }
 
 absl::StatusOr<std::optional<Placement>> LaunchedAs() {
@@ -279,26 +372,15 @@ absl::StatusOr<std::optional<Placement>> LaunchedAs() {
   return placement;
 }
 
+bool AreThreads(const NetworkOptions& options) {
+  return options.transport == "inproc";
+}
+
 absl::StatusOr<bool> StartsAll(const NetworkOptions& options) {
-  if (options.transport == "inproc") return true;
+  if (AreThreads(options)) return true;
   if (options.rank >= 0 || !options.rendezvous.empty()) return false;
   ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
   return !placement.has_value();
-}
-
-absl::Status Agree(const NetworkOptions& options, Rank& rank,
-                   const std::string& mine) {
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      rank.rendezvous->Gather(mine, Clock::now() + TimeoutOf(options)));
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == mine) continue;
-    return WithExitCode(ExitCode::kMismatch,
-                        absl::FailedPreconditionError(absl::StrCat(
-                            "rank ", rank.rank, " measures \"", mine,
-                            "\", rank ", i, " \"", all[i], "\"")));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace telegrad::perf

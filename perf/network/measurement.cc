@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/cpu_time.h"
 #include "base/status_macros.h"
+#include "perf/network/launch.h"
 
 namespace telegrad::perf {
 namespace {
@@ -42,17 +43,38 @@ double Percentile(const std::vector<double>& sorted, double share) {
   return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];
 }
 
-}  // namespace
-
-double CpuSeconds(const Rank& rank) {
-  return rank.is_thread ? ThreadCpuSeconds() : ProcessCpuSeconds();
+// CPU seconds of this rank so far: of its thread or its process.
+double CpuSeconds(const NetworkOptions& options) {
+  return AreThreads(options) ? ThreadCpuSeconds() : ProcessCpuSeconds();
 }
 
-absl::StatusOr<Result> Combine(const NetworkOptions& options, Rank& rank,
-                               const Series& mine) {
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> texts,
-      rank.rendezvous->Gather(Pack(mine), Clock::now() + TimeoutOf(options)));
+// The number on which all ranks agree: --iterations, or what rank 0 thinks
+// takes --seconds.
+absl::StatusOr<int> AgreeOnIterations(const NetworkOptions& options,
+                                      const Rank& rank,
+                                      double us_per_iteration) {
+  const double wanted = options.seconds * 1e6 / std::max(us_per_iteration, 0.1);
+  int mine = options.iterations;
+  if (mine == 0) {
+    mine = static_cast<int>(
+        std::clamp<double>(wanted, kMinIterations, kMaxIterations));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   rank.gather(absl::StrCat(mine)));
+  int agreed = 0;
+  if (!absl::SimpleAtoi(all[0], &agreed) || agreed < 1 ||
+      agreed > kMaxIterations) {
+    return absl::DataLossError(
+        absl::StrCat("rank 0 wants \"", all[0], "\" iterations"));
+  }
+  return agreed;
+}
+
+}  // namespace
+
+absl::StatusOr<Result> Combine(const Rank& rank, const Series& mine) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                   rank.gather(Pack(mine)));
   Result result;
   std::vector<double> slowest;
   for (const std::string& text : texts) {
@@ -80,27 +102,8 @@ absl::StatusOr<Result> Combine(const NetworkOptions& options, Rank& rank,
   return result;
 }
 
-absl::StatusOr<int> AgreeOnIterations(const NetworkOptions& options, Rank& rank,
-                                      double us_per_iteration) {
-  const double wanted = options.seconds * 1e6 / std::max(us_per_iteration, 0.1);
-  int mine = options.iterations;
-  if (mine == 0) {
-    mine = static_cast<int>(
-        std::clamp<double>(wanted, kMinIterations, kMaxIterations));
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   rank.rendezvous->Gather(absl::StrCat(mine),
-                                           Clock::now() + TimeoutOf(options)));
-  int agreed = 0;
-  if (!absl::SimpleAtoi(all[0], &agreed) || agreed < 1 ||
-      agreed > kMaxIterations) {
-    return absl::DataLossError(
-        absl::StrCat("rank 0 wants \"", all[0], "\" iterations"));
-  }
-  return agreed;
-}
-
-absl::StatusOr<Series> RunIterations(const NetworkOptions& options, Rank& rank,
+absl::StatusOr<Series> RunIterations(const NetworkOptions& options,
+                                     const Rank& rank,
                                      const Iteration& iteration) {
   double warmup_us = 0;
   for (int i = 0; i < options.warmup; ++i) {
@@ -111,12 +114,12 @@ absl::StatusOr<Series> RunIterations(const NetworkOptions& options, Rank& rank,
                    AgreeOnIterations(options, rank, warmup_us));
   Series series;
   series.us.reserve(static_cast<size_t>(iterations));
-  const double cpu_before = CpuSeconds(rank);
+  const double cpu_before = CpuSeconds(options);
   for (int i = 0; i < iterations; ++i) {
     ASSIGN_OR_RETURN(const double us, iteration());
     series.us.push_back(us);
   }
-  series.cpu_s = CpuSeconds(rank) - cpu_before;
+  series.cpu_s = CpuSeconds(options) - cpu_before;
   return series;
 }
 

@@ -5,10 +5,24 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "perf/network/launch.h"
+#include "kvstore/job/path/worker_group.h"
 #include "perf/network/network_options.h"
 
 namespace telegrad::perf {
+
+// A worker of the job among those that measure.
+struct Rank {
+  explicit Rank(WorkerGroup& workers)
+      : rank(workers.rank()), gather([&workers](const std::string& mine) {
+          return workers.Gather("perf", mine);
+        }) {}
+  int rank;
+  // Each worker gives `mine`, at most 1 MiB, and gets all, by rank; a barrier,
+  // too. All call it equally often.
+  std::function<absl::StatusOr<std::vector<std::string>>(
+      const std::string& mine)>
+      gather;
+};
 
 // Iterations of one size, on one rank. Times are in microseconds.
 struct Series {
@@ -31,24 +45,16 @@ struct Result {
   std::vector<double> times_us = {};  // all iterations', in their order
 };
 
-// CPU seconds of this rank so far: of its thread or its process.
-double CpuSeconds(const Rank& rank);
-
 // Gathers the ranks' series. Ranks without times (they only serve) give an
 // empty one.
-absl::StatusOr<Result> Combine(const NetworkOptions& options, Rank& rank,
-                               const Series& mine);
+absl::StatusOr<Result> Combine(const Rank& rank, const Series& mine);
 
 // One iteration; returns microseconds.
 using Iteration = std::function<absl::StatusOr<double>()>;
 
 // Warms up, agrees with all ranks on the number of iterations, and runs them.
-absl::StatusOr<Series> RunIterations(const NetworkOptions& options, Rank& rank,
+absl::StatusOr<Series> RunIterations(const NetworkOptions& options,
+                                     const Rank& rank,
                                      const Iteration& iteration);
-
-// The number on which all ranks agree: --iterations, or what rank 0 thinks
-// takes --seconds.
-absl::StatusOr<int> AgreeOnIterations(const NetworkOptions& options, Rank& rank,
-                                      double us_per_iteration);
 
 }  // namespace telegrad::perf

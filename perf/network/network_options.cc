@@ -19,8 +19,6 @@
 namespace telegrad::perf {
 namespace {
 
-constexpr char kLoopbackAddress[] = "127.0.0.1";
-
 void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
   app.add_option(
          "--transport", options.transport,
@@ -165,8 +163,7 @@ absl::Status FinishOptions(NetworkOptions& options) {
         "--transport inproc has ranks of one process; leave --rank and "
         "--rendezvous out");
   }
-  ASSIGN_OR_RETURN(const PathOptions path,
-                   PathOptionsOf(options, kLoopbackAddress));
+  ASSIGN_OR_RETURN(const PathOptions path, PathOptionsOf(options));
   return CheckPath(path.transport);
 }
 
@@ -184,14 +181,12 @@ absl::Status TakePlan(const CLI::App& app, NetworkOptions& options) {
         " with servers only; all ranks are on this one; plan with --workers "
         "1"));
   }
-  ASSIGN_OR_RETURN(const PathOptions path,
-                   PathOptionsOf(options, kLoopbackAddress));
+  ASSIGN_OR_RETURN(const PathOptions path, PathOptionsOf(options));
   const absl::Status fits = CheckPath(path);
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }
 
-absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
-                                          const std::string& own_ip) {
+absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options) {
   PathOptions path;
   TransportOptions& transport = path.transport;
   transport.name = options.transport;
@@ -201,7 +196,7 @@ absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
   transport.fault = options.fault;
   if (options.memory != "host") transport.memory = "auto";
   transport.resend = options.resend;
-  transport.bind_address = options.bind.empty() ? own_ip : options.bind;
+  transport.bind_address = options.bind.empty() ? "127.0.0.1" : options.bind;
   ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.link));
   transport.link_bytes_per_s = link.bytes_per_s;
   transport.link_latency_s = link.latency_s;
@@ -214,21 +209,6 @@ absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
     return MachineDetection(bind).Get();
   };
   return path;
-}
-
-absl::StatusOr<TransportOptions> PlannedTransport(const NetworkOptions& options,
-                                                  Rank& rank) {
-  ASSIGN_OR_RETURN(const PathOptions own,
-                   PathOptionsOf(options, rank.rendezvous->own_ip()));
-  ASSIGN_OR_RETURN(const DataPath path,
-                   AgreeOnPath(own, rank.rank, [&](const std::string& mine) {
-                     return rank.rendezvous->Gather(
-                         mine, Clock::now() + TimeoutOf(options));
-                   }));
-  if (own.has_auto_connections && rank.rank == 0) {
-    SayDecision(path.plan, Decision::Kind::kConnections);
-  }
-  return path.transport;
 }
 
 void SayDecision(const Plan& plan, Decision::Kind what) {

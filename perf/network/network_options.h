@@ -17,8 +17,6 @@ class Option;
 
 namespace telegrad::perf {
 
-struct Rank;
-
 // The flags that measurements over a network share.
 struct NetworkOptions {
   std::string command_line;  // for the report
@@ -73,13 +71,8 @@ absl::Status FinishOptions(NetworkOptions& options);
 // whether it fits: errors name what does not.
 absl::Status TakePlan(const CLI::App& app, NetworkOptions& options);
 
-// What the flags say, for a rank that others reach at `own_ip`.
-absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
-                                          const std::string& own_ip);
-// What all ranks come to, which all call it; rank 0 says what "auto"
-// connections are.
-absl::StatusOr<TransportOptions> PlannedTransport(const NetworkOptions& options,
-                                                  Rank& rank);
+// What the flags say, for a rank that others reach at --bind, else by loopback.
+absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options);
 // Nothing where there was nothing to decide.
 void SayDecision(const Plan& plan, Decision::Kind what);
 

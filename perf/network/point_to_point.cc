@@ -19,26 +19,25 @@ Endpoint::Endpoint(const NetworkOptions& options, int rank)
     : timeout_(TimeoutOf(options)), other_(1 - rank) {}
 
 absl::StatusOr<std::unique_ptr<Endpoint>> Endpoint::Make(
-    const NetworkOptions& options, Rank& rank, size_t max_bytes) {
-  std::unique_ptr<Endpoint> self(new Endpoint(options, rank.rank));
-  ASSIGN_OR_RETURN(const Device device,
-                   PayloadDevice(options.memory, rank.rank));
+    const NetworkOptions& options, WorkerGroup& group, size_t max_bytes) {
+  const int rank = group.rank();
+  std::unique_ptr<Endpoint> self(new Endpoint(options, rank));
+  ASSIGN_OR_RETURN(const Device device, PayloadDevice(options.memory, rank));
   ASSIGN_OR_RETURN(self->in_, PayloadMemory::Make(device, max_bytes));
   ASSIGN_OR_RETURN(self->out_, PayloadMemory::Make(device, max_bytes));
-  ASSIGN_OR_RETURN(TransportOptions transport, PlannedTransport(options, rank));
+  TransportOptions transport = group.data_path().transport;
   transport.sends_wait = true;  // for DriveUntil
   ASSIGN_OR_RETURN(self->context_, MakeTransport(transport, self.get()));
   ASSIGN_OR_RETURN(const std::string mine, self->context_->Listen());
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> addresses,
-      rank.rendezvous->Gather(mine, Clock::now() + TimeoutOf(options)));
-  if (rank.rank == 0) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
+                   group.Gather("address", mine));
+  if (rank == 0) {
     ASSIGN_OR_RETURN(self->peer_, self->context_->Connect(addresses[1]));
     RETURN_IF_ERROR(self->Send(0));
   }
   // A message each way: both are connected then.
   RETURN_IF_ERROR(self->DriveUntil([&] { return self->num_heard_ > 0; }));
-  if (rank.rank == 1) RETURN_IF_ERROR(self->Send(0));
+  if (rank == 1) RETURN_IF_ERROR(self->Send(0));
   return self;
 }
 

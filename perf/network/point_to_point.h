@@ -7,7 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
-#include "perf/network/launch.h"
+#include "kvstore/job/path/worker_group.h"
+#include "perf/network/network_options.h"
 #include "perf/payload_memory.h"
 #include "transport/transport.h"
 
@@ -19,7 +20,7 @@ class Endpoint : public TransportHandler {
  public:
   // Rank 1 listens, rank 0 connects.
   static absl::StatusOr<std::unique_ptr<Endpoint>> Make(
-      const NetworkOptions& options, Rank& rank, size_t max_bytes);
+      const NetworkOptions& options, WorkerGroup& group, size_t max_bytes);
 
   void OnAccept(EndpointId endpoint) override;
   absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,

@@ -6,6 +6,8 @@
 #include "base/status_macros.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
+#include "perf/network/launch.h"
+#include "perf/network/measurement.h"
 #include "perf/network/patterns.h"
 #include "perf/network/point_to_point.h"
 #include "perf/network/report.h"
@@ -39,29 +41,10 @@ struct Options {
   int window = 64;
 };
 
-// What was sent last goes on while the ranks meet: a large message needs its
-// sender until the other rank has it.
-class DrivingRendezvous : public Rendezvous {
- public:
-  DrivingRendezvous(Rendezvous& inner, Endpoint& endpoint)
-      : inner_(inner), endpoint_(endpoint) {}
-  absl::StatusOr<std::vector<std::string>> Gather(const std::string& mine,
-                                                  TimePoint deadline) override {
-    absl::StatusOr<std::vector<std::string>> all;
-    endpoint_.DriveDuring([&] { all = inner_.Gather(mine, deadline); });
-    return all;
-  }
-  std::string own_ip() const override { return inner_.own_ip(); }
-
- private:
-  Rendezvous& inner_;
-  Endpoint& endpoint_;
-};
-
 // One test on one rank.
 class Player {
  public:
-  Player(const Options& options, const Test& test, Rank& rank,
+  Player(const Options& options, const Test& test, const Rank& rank,
          Endpoint& endpoint)
       : options_(options), test_(test), rank_(rank), endpoint_(endpoint) {}
 
@@ -74,8 +57,7 @@ class Player {
     const bool sends = rank_.rank == 0 || test_.pattern != Pattern::kWindow;
     series.payload_bytes = static_cast<int64_t>(
         sends ? series.us.size() * static_cast<size_t>(sent) * bytes : 0);
-    ASSIGN_OR_RETURN(const Result result,
-                     Combine(options_.network, rank_, series));
+    ASSIGN_OR_RETURN(const Result result, Combine(rank_, series));
     const int ways = test_.pattern == Pattern::kWindowBothWays ? 2 : 1;
     NetworkRow row{.what = test_.name,
                    .ranks = 2,
@@ -158,29 +140,29 @@ class Player {
 
   const Options& options_;
   const Test& test_;
-  Rank& rank_;
+  const Rank& rank_;
   Endpoint& endpoint_;
   // What making the endpoint took does not count.
   const int64_t heard_before_ = endpoint_.num_heard();
   int64_t num_due_ = 0;
 };
 
-absl::Status RunTest(const Options& options, const Test& test, Rank& rank) {
+absl::Status RunTest(const Options& options, const Test& test,
+                     WorkerGroup& group) {
   const NetworkOptions& network = options.network;
-  RETURN_IF_ERROR(Agree(
-      network, rank,
-      absl::StrCat(test.name, " ", network.size_text, " ", options.window, " ",
-                   network.warmup, " ", network.checks, " ", network.memory)));
   size_t largest = 0;
   for (const size_t bytes : network.sizes) largest = std::max(largest, bytes);
   ASSIGN_OR_RETURN(const std::unique_ptr<Endpoint> endpoint,
-                   Endpoint::Make(network, rank, largest));
-  Rank driving{.rank = rank.rank,
-               .world_size = rank.world_size,
-               .is_thread = rank.is_thread,
-               .rendezvous = std::make_unique<DrivingRendezvous>(
-                   *rank.rendezvous, *endpoint)};
-  Player player(options, test, driving, *endpoint);
+                   Endpoint::Make(network, group, largest));
+  // What was sent last goes on while the ranks meet: a large message needs its
+  // sender until the other rank has it.
+  Rank rank(group);
+  rank.gather = [&endpoint, meet = rank.gather](const std::string& mine) {
+    absl::StatusOr<std::vector<std::string>> all;
+    endpoint->DriveDuring([&] { all = meet(mine); });
+    return all;
+  };
+  Player player(options, test, rank, *endpoint);
   Report report(network, test.heading);
   for (const size_t bytes : network.sizes) {
     ASSIGN_OR_RETURN(const NetworkRow row, player.Measure(bytes));
@@ -217,12 +199,16 @@ void Add(CLI::App& app, int& exit_code, const Test& test) {
       [options, &test](const std::vector<std::string>& words) -> absl::Status {
         RETURN_IF_ERROR(FinishOptions(options->network));
         RETURN_IF_ERROR(CheckOptions(*options));
-        return RunRanks(options->network, words,
-                        [&](const NetworkOptions& network, Rank& rank) {
-                          Options mine = *options;
-                          mine.network = network;
-                          return RunTest(mine, test, rank);
-                        });
+        return RunRanks(
+            options->network, words,
+            {.facts = {{"command", test.name},
+                       {"--window", absl::StrCat(options->window)},
+                       {"--memory", options->network.memory}},
+             .work = [&](const NetworkOptions& network, WorkerGroup& group) {
+               Options mine = *options;
+               mine.network = network;
+               return RunTest(mine, test, group);
+             }});
       });
 }
 

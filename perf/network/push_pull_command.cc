@@ -12,10 +12,11 @@
 #include "base/cpu_time.h"
 #include "base/median.h"
 #include "base/status_macros.h"
-#include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
+#include "perf/network/launch.h"
+#include "perf/network/measurement.h"
 #include "perf/network/patterns.h"
 #include "perf/network/push_pull_batch.h"
 #include "perf/network/push_pull_check.h"
@@ -30,21 +31,6 @@ namespace {
 
 using Options = PushPullOptions;
 
-// What Combine and others need, among the workers alone.
-class WorkersRendezvous : public Rendezvous {
- public:
-  explicit WorkersRendezvous(KVStore& store) : store_(store) {}
-  absl::StatusOr<std::vector<std::string>> Gather(const std::string& mine,
-                                                  TimePoint) override {
-    return store_.group().Gather(absl::StrCat("perf", ++num_rounds_), mine);
-  }
-  std::string own_ip() const override { return ""; }
-
- private:
-  KVStore& store_;  // which has a deadline of its own
-  int num_rounds_ = 0;
-};
-
 // What a device pushes, and the sum that it gets.
 struct Payload {
   std::unique_ptr<PayloadMemory> gradient;
@@ -55,16 +41,12 @@ class Worker {
  public:
   // `tensors` by key.
   Worker(const Options& options, std::vector<TensorSpec> tensors,
-         bool is_thread, std::unique_ptr<KVStore> store)
+         std::unique_ptr<KVStore> store)
       : options_(options),
         tensors_(std::move(tensors)),
         store_of_(std::move(store)),
-        store_(*store_of_) {
-    rank_ = {.rank = store_.group().rank(),
-             .world_size = store_.group().num_workers(),
-             .is_thread = is_thread,
-             .rendezvous = std::make_unique<WorkersRendezvous>(store_)};
-  }
+        store_(*store_of_),
+        rank_(store_.group()) {}
   KVStore& store() { return store_; }
 
   absl::StatusOr<NetworkRow> Measure(const Batch& batch) {
@@ -78,8 +60,7 @@ class Worker {
     const auto timed = static_cast<int64_t>(series.us.size());
     series.payload_bytes = raw_bytes_ * timed / num_steps_;
     series.header_bytes = (wire_bytes_ - raw_bytes_) * timed / num_steps_;
-    ASSIGN_OR_RETURN(const Result result,
-                     Combine(options_.network, rank_, series));
+    ASSIGN_OR_RETURN(const Result result, Combine(rank_, series));
     return RowOf(batch, result);
   }
 
@@ -268,7 +249,7 @@ class Worker {
   Buffer others_;  // another's
   const std::unique_ptr<KVStore> store_of_;
   KVStore& store_;
-  Rank rank_;
+  const Rank rank_;
   int64_t raw_bytes_ = 0;
   int64_t wire_bytes_ = 0;
   int64_t num_steps_ = 0;
@@ -289,24 +270,20 @@ absl::StatusOr<std::vector<Device>> DevicesOf(const Options& options,
 }
 
 // `group`: null where the store sums within one process.
-absl::Status RunWorker(const Options& options, Rank& rank, WorkerGroup* group) {
+absl::Status RunWorker(const Options& options, WorkerGroup* group) {
+  const int rank = group == nullptr ? 0 : group->rank();
   ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
   ASSIGN_OR_RETURN(
       std::unique_ptr<KVStore> store,
       MakeKVStore(options.kv_store, StoreOptionsOf(options), group));
   std::vector<TensorSpec> tensors = TensorsOf(batches);
-  ASSIGN_OR_RETURN(const std::vector<Device> devices,
-                   DevicesOf(options, rank.rank));
+  ASSIGN_OR_RETURN(const std::vector<Device> devices, DevicesOf(options, rank));
   for (TensorSpec& each : tensors) each.devices = devices;
   RETURN_IF_ERROR(JoinAsWorker(options, *store, tensors));
-  if (rank.rank == 0 && group != nullptr) {
-    const Plan& plan = group->data_path().plan;
-    if (group->options().has_auto_connections) {
-      SayDecision(plan, Decision::Kind::kConnections);
-    }
-    if (options.tier_one == "auto") SayDecision(plan, Decision::Kind::kTierOne);
+  if (rank == 0 && group != nullptr && options.tier_one == "auto") {
+    SayDecision(group->data_path().plan, Decision::Kind::kTierOne);
   }
-  Worker worker(options, std::move(tensors), rank.is_thread, std::move(store));
+  Worker worker(options, std::move(tensors), std::move(store));
   Report report(options.network,
                 absl::StrCat("pushpull with --kv-store ", options.kv_store,
                              ", --gc-type ", options.type, ", ",
@@ -314,7 +291,7 @@ absl::Status RunWorker(const Options& options, Rank& rank, WorkerGroup* group) {
                              " devices, ", options.servers, " servers"));
   for (const Batch& batch : batches) {
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
-    if (rank.rank > 0) continue;
+    if (rank > 0) continue;
     const StoreLink* const link = worker.store().link();
     const std::pair<std::string, std::string> transport = absl::StrSplit(
         link == nullptr ? "none: one process" : link->transport_details(),
@@ -322,39 +299,41 @@ absl::Status RunWorker(const Options& options, Rank& rank, WorkerGroup* group) {
     report.Add(row, {transport.first, transport.second});
   }
   worker.store().Close();
-  return rank.rank == 0 ? report.Finish() : absl::OkStatus();
+  return rank == 0 ? report.Finish() : absl::OkStatus();
 }
 
-absl::Status RunPushPull(const Options& options, Rank& rank) {
-  if (rank.world_size != options.workers + options.servers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(rank.world_size, " ranks for --workers ", options.workers,
-                     " and --servers ", options.servers));
+absl::Status RunPushPull(const Options& options,
+                         const std::vector<std::string>& words) {
+  if (!options.traits.has_workers) {
+    return RunAlone(options.network,
+                    [&] { return RunWorker(options, nullptr); });
   }
-  RETURN_IF_ERROR(Agree(
-      options.network, rank,
-      absl::StrCat("pushpull ", options.network.size_text, " ", options.profile,
-                   " ", options.type, " ", options.threshold, " ",
-                   options.reply, " ", options.packing, " ", options.kv_store,
-                   " ", options.chunk, " ", options.workers, "+",
-                   options.servers, " of ", options.devices, " check ",
-                   options.network.checks)));
-  if (!options.traits.has_workers) return RunWorker(options, rank, nullptr);
-  std::unique_ptr<Scheduler> scheduler;
-  ASSIGN_OR_RETURN(JobOptions job, Meet(options, rank, &scheduler));
-  if (rank.rank >= options.workers) {
-    job.wanted_rank = rank.rank - options.workers;
-    return RunServer({.job = job, .num_threads = options.threads});
-  }
-  job.wanted_rank = rank.rank;
-  {
-    ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group,
-                     JoinWorkers(job));
-    RETURN_IF_ERROR(RunWorker(options, rank, group.get()));
-  }
-  if (scheduler == nullptr) return absl::OkStatus();
-  FatalEvent event;
-  return scheduler->Wait(&event);
+  return RunRanks(
+      options.network, words,
+      {.facts = {{"command", "pushpull"},
+                 {"--profile", options.profile},
+                 {"--gc-type", options.type},
+                 {"--gc-threshold", options.threshold},
+                 {"--gc-reply", options.reply},
+                 {"--gc-packing", options.packing},
+                 {"--kv-store", options.kv_store},
+                 {"--chunk", options.chunk},
+                 {"--workers", absl::StrCat(options.workers)},
+                 {"--servers", absl::StrCat(options.servers)},
+                 {"--devices", absl::StrCat(options.devices)}},
+       .num_servers = options.servers,
+       .hosts_parts = options.traits.hosts_parts,
+       .settle = [&](JobOptions& job) { return SettleJob(options, job); },
+       .work =
+           [&](const NetworkOptions& network, WorkerGroup& group) {
+             Options mine = options;
+             mine.network = network;
+             return RunWorker(mine, &group);
+           },
+       .serve =
+           [&](const JobOptions& job) {
+             return RunServer({.job = job, .num_threads = options.threads});
+           }});
 }
 
 }  // namespace
@@ -378,12 +357,7 @@ void AddPushPullCommand(CLI::App& app, int& exit_code) {
         RETURN_IF_ERROR(SettlePlan(app, *options));
         RETURN_IF_ERROR(CompressionOf(*options).status());
         RETURN_IF_ERROR(CheckMemoryOf(*options));
-        return RunRanks(options->network, words,
-                        [&](const NetworkOptions& network, Rank& rank) {
-                          Options mine = *options;
-                          mine.network = network;
-                          return RunPushPull(mine, rank);
-                        });
+        return RunPushPull(*options, words);
       });
 }
 

@@ -4,12 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
-#include <random>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "base/units.h"
@@ -21,21 +18,9 @@
 namespace telegrad::perf {
 namespace {
 
-constexpr char kJob[] = "perf";
-
 void EndProcess(const FatalEvent& event) {
   std::fprintf(stderr, "telegrad-perf: %s\n", event.message.c_str());
   std::_Exit(static_cast<int>(event.code));
-}
-
-// 32 bytes that only the ranks of this rendezvous know.
-std::string RandomMaterial() {
-  std::random_device device;
-  std::string material;
-  while (material.size() < Secret::kMinFileBytes) {
-    absl::StrAppend(&material, absl::Hex(device(), absl::kZeroPad8));
-  }
-  return material;
 }
 
 // What the plan decides of tensors, if it does.
@@ -110,46 +95,15 @@ StoreOptions StoreOptionsOf(const PushPullOptions& options) {
           .max_staleness = options.max_staleness};
 }
 
-absl::StatusOr<JobOptions> Meet(const PushPullOptions& options, Rank& rank,
-                                std::unique_ptr<Scheduler>* scheduler) {
-  const NetworkOptions& network = options.network;
-  JobOptions job;
-  job.job_id = kJob;
-  ASSIGN_OR_RETURN(const PathOptions path,
-                   PathOptionsOf(network, rank.rendezvous->own_ip()));
-  job.transport = path.transport;
-  job.has_auto_connections = path.has_auto_connections;
-  job.look = path.look;
-  job.given = path.given;
-  if (network.memory != "host") {
+absl::Status SettleJob(const PushPullOptions& options, JobOptions& job) {
+  if (options.network.memory != "host") {
     job.transport.memory = "host";  // but for what the plan says
     ASSIGN_OR_RETURN(job.gdr, ParseGdr(options.gdr));
   }
-  std::string mine;
-  if (rank.rank == 0) {
-    const std::string material = RandomMaterial();
-    SchedulerOptions scheduling;
-    scheduling.num_workers = options.workers;
-    scheduling.num_servers =
-        options.traits.hosts_parts ? options.workers : options.servers;
-    scheduling.bind_address = job.transport.bind_address;
-    scheduling.job_id = kJob;
-    ASSIGN_OR_RETURN(scheduling.secret, Secret::Derive(material, kJob));
-    ASSIGN_OR_RETURN(*scheduler, Scheduler::Start(scheduling));
-    mine = absl::StrCat(material, " ", (*scheduler)->address());
-  }
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      rank.rendezvous->Gather(mine, Clock::now() + TimeoutOf(network)));
-  const std::pair<std::string, std::string> told =
-      absl::StrSplit(all[0], absl::MaxSplits(' ', 1));
-  ASSIGN_OR_RETURN(job.secret, Secret::Derive(told.first, kJob));
-  job.scheduler_address = told.second;
-  job.operation_timeout = TimeoutOf(network);
   ASSIGN_OR_RETURN(job.tier_one, ParseTierOne(options.tier_one));
   if (options.traits.hosts_parts) job.part = HostPart(options.threads);
   job.on_fatal = EndProcess;
-  return job;
+  return absl::OkStatus();
 }
 
 absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,

@@ -1,13 +1,10 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
-#include "perf/network/launch.h"
 #include "perf/network/push_pull_options.h"
 
 // How ranks of pushpull become members of a job.
@@ -20,9 +17,8 @@ absl::StatusOr<CompressionConfig> CompressionOf(const PushPullOptions& options);
 constexpr int kServersOfOne = 1;
 StoreOptions StoreOptionsOf(const PushPullOptions& options);
 
-// Rank 0 schedules; all learn its address and the job's secret.
-absl::StatusOr<JobOptions> Meet(const PushPullOptions& options, Rank& rank,
-                                std::unique_ptr<Scheduler>* scheduler);
+// What pushpull's ranks have beside what those of all commands have.
+absl::Status SettleJob(const PushPullOptions& options, JobOptions& job);
 
 // Makes `tensors` known to the store, with what the plan and the link decide.
 absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,

@@ -162,7 +162,7 @@ absl::Status SettleRoles(PushPullOptions& options,
   if (traits.hosts_parts || !traits.has_workers) options.servers = 0;
   if (!traits.has_workers) options.workers = 1;
   int launched = 0;
-  if (network.rank < 0 && network.transport != "inproc") {
+  if (network.rank < 0 && !AreThreads(network)) {
     ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
     if (placement.has_value()) launched = placement->world_size;
   }

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 
 
 def free_port():
@@ -41,6 +42,35 @@ def check_refused(program, *words, expected, env=None):
     assert process.returncode == 2 and not out, (process.returncode, out)
     for word in expected:
         assert word in error, error
+
+
+def check_secrets(program, address):
+    """The same secret lets both in; who has another one is told so."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in "sx":
+            path = os.path.join(folder, name)
+            with open(path, "w", encoding="ascii") as file:
+                file.write(name * 32)
+            os.chmod(path, 0o600)
+        flags = ("allreduce", "--rendezvous", address, "--secret-file")
+        check_pair(program, *flags, os.path.join(folder, "s"))
+        both = [start(program, *flags, os.path.join(folder, name), "--rank", rank, timeout_s=5)
+                for name, rank in ("s0", "x1")]
+        errors = [process.communicate(timeout=100)[1] for process in both]
+        assert [process.returncode for process in both] == [25, 30], errors
+
+
+def check_killed(program, address):
+    """When a rank is killed the other ends, whoever of the two it is."""
+    for killed, codes in ((0, (20, 24)), (1, (20,))):
+        both = [subprocess.Popen(
+            [program, "latency", "--transport", "tcp", "--tls", "tcp", "--size", "64,4M",
+             "--iterations", "20000", "--rendezvous", address, "--rank", str(rank), "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+        assert both[0].stdout.readline()  # the first size is done
+        both[killed].kill()
+        errors = [process.communicate(timeout=100)[1] for process in both]
+        assert both[1 - killed].returncode in codes, errors
 
 
 def main():
@@ -83,8 +113,10 @@ def main():
                   expected=("names no host",))
     alone = start(program, "latency", "--rendezvous", address, timeout_s=0.5)
     _, error = alone.communicate(timeout=100)
-    assert alone.returncode == 25 and "rank 1 of 2 did not come" in error, error
-    print("two commands: 9 pairs")
+    assert alone.returncode == 25 and "missing: worker/1" in error, error
+    check_secrets(program, address)
+    check_killed(program, address)
+    print("two commands: 10 pairs")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ KNOWN = (
     "kvstore/nccl/group_store.cc",
     "perf/network/launch.cc",
     "perf/network/network_options.cc",
-    "perf/network/push_pull_options.cc",
     "topology/apply.h",
     "topology/plan.h",
     "topology/planner/network.cc",
