@@ -228,24 +228,4 @@ absl::StatusOr<std::vector<std::string>> ReadAddresses(Job& job,
   return addresses;
 }
 
-absl::StatusOr<DataPath> AgreeOnPath(const PathOptions& options, int rank,
-                                     const GatherTexts& gather) {
-  const auto name = [](size_t i) {
-    return ToString(NodeId{Role::kWorker, static_cast<int>(i)});
-  };
-  ASSIGN_OR_RETURN(const MemberFacts self,
-                   LookAtSelf(options, name(static_cast<size_t>(rank))));
-  ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather(ToText(self)));
-  std::vector<MemberFacts> members;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    ASSIGN_OR_RETURN(MemberFacts each, ParseMemberFacts(name(i), texts[i]));
-    members.push_back(std::move(each));
-  }
-  DataPath path;
-  ASSIGN_OR_RETURN(path.basis, RequestPath(members, options.given));
-  ASSIGN_OR_RETURN(path.plan, MakePath(path.basis));
-  Follow(self, options.transport, path);
-  return path;
-}
-
 }  // namespace telegrad

@@ -145,12 +145,4 @@ absl::Status PostAddress(Job& job, absl::string_view address);
 absl::StatusOr<std::vector<std::string>> ReadAddresses(Job& job,
                                                        TimePoint deadline);
 
-// Agrees on a path without a job, among ranks that can only tell each other
-// what they are: `gather` gives each the texts of all, by rank. All make the
-// same plan of it.
-using GatherTexts =
-    std::function<absl::StatusOr<std::vector<std::string>>(const std::string&)>;
-absl::StatusOr<DataPath> AgreeOnPath(const PathOptions& options, int rank,
-                                     const GatherTexts& gather);
-
 }  // namespace telegrad

@@ -10,10 +10,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 
 #include "base/network_device.h"
-#include "base/socket.h"
+#include "kvstore/job/control/scheduler.h"
+#include "kvstore/job/path/worker_group.h"
 
 namespace telegrad {
 namespace {
@@ -59,23 +61,30 @@ fs::path WriteTree(const std::string& interface) {
   return root;
 }
 
-// What AgreeOnPath makes of a host alone that others reach at `bind`.
+// What a worker that others reach at `bind` comes to with another on a machine
+// that is just so.
 TransportOptions Followed(const std::string& bind) {
-  PathOptions options;
-  options.transport.name = "auto";
-  options.transport.bind_address = bind;
-  options.look = [&bind] { return MachineDetection(bind).Get(); };
-  const auto path = AgreeOnPath(options, 0, [&](const std::string& mine) {
-    // The other rank is on a machine that is just so.
-    std::string other = mine;
-    const size_t host = other.find(OwnHostName());
-    if (host != std::string::npos) {
-      other.replace(host, OwnHostName().size(), "other");
-    }
-    return std::vector<std::string>{mine, other};
-  });
-  EXPECT_TRUE(path.ok()) << path.status();
-  return path.ok() ? path->transport : TransportOptions();
+  const auto scheduler = Scheduler::Start({.num_workers = 2, .num_servers = 0});
+  EXPECT_TRUE(scheduler.ok()) << scheduler.status();
+  if (!scheduler.ok()) return {};
+  const auto join = [&](int rank) {
+    JobOptions job{.scheduler_address = (*scheduler)->address(),
+                   .wanted_rank = rank};
+    job.transport.name = "auto";
+    job.transport.bind_address = bind;
+    job.look = [&bind, rank] {
+      MachineReport report = MachineDetection(bind).Get();
+      if (rank == 1) report.host = report.boot_id = "other";
+      if (rank == 1 && report.machine.ok()) report.machine->host = "other";
+      return report;
+    };
+    return JoinWorkers(job);
+  };
+  auto other = std::async(std::launch::async, join, 1);
+  const auto self = join(0);
+  const auto theirs = other.get();
+  EXPECT_TRUE(self.ok() && theirs.ok()) << self.status() << theirs.status();
+  return self.ok() ? (*self)->data_path().transport : TransportOptions();
 }
 
 TEST(MachineDetection, GivesTheTransportTheBindInterfacesPortAndRow) {
