@@ -64,19 +64,21 @@ absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {
   const bool works = parts_.worker_rank != Parts::kNone;
   std::thread server;
   if (serves) {
-    server = std::thread([dist, rank = parts_.server_rank]() mutable {
-      dist.wanted_rank = WantedRank(rank);
+    DistOptions own = dist;
+    own.wanted_rank = WantedRank(parts_.server_rank);
+    server = std::thread([own, tells = scheduler.get()] {
       const absl::Status status =
-          RunServer({.job = dist, .num_threads = dist.num_threads});
+          RunServer({.job = own, .num_threads = own.num_threads});
       if (status.ok()) return;
-      ExitWithStatus(status, {Role::kServer, dist.wanted_rank});
+      ExitWithStatus(status, {Role::kServer, own.wanted_rank}, nullptr, tells);
     });
   }
   if (works) {
     dist.wanted_rank = WantedRank(parts_.worker_rank);
     const absl::Status status = work(dist);
     if (!status.ok()) {
-      ExitWithStatus(status, {Role::kWorker, dist.wanted_rank});
+      ExitWithStatus(status, {Role::kWorker, dist.wanted_rank}, nullptr,
+                     scheduler.get());
     }
   }
   if (serves) server.join();

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kvstore/job/control/scheduler.h"
 
 namespace telegrad {
 namespace {
@@ -68,12 +69,13 @@ void ExitFatally(FatalEvent event, const FatalListener& tell) {
 }
 
 void ExitWithStatus(const absl::Status& status, NodeId self,
-                    const FatalListener& tell) {
+                    const FatalListener& tell, Scheduler* scheduler) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   FatalEvent event{.code = ExitCodeOf(status)};
   // Who has not joined may have no rank.
   event.self = self.rank < 0 ? RoleName(self.role) : ToString(self);
   event.message = std::string(status.message());
+  if (scheduler != nullptr) scheduler->FailAndTell(event);
   ExitFatally(event, tell);
 }
 

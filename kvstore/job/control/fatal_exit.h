@@ -13,6 +13,7 @@
 
 namespace telegrad {
 
+class Scheduler;
 using FatalListener = std::function<void(const FatalEvent&)>;
 
 // Tells `tell`, else writes the fatal line to standard error, and ends the
@@ -22,9 +23,11 @@ using FatalListener = std::function<void(const FatalEvent&)>;
                               const FatalListener& tell = nullptr);
 
 // Ends the process with a status, after a moment: when the job fails, on_fatal
-// knows better what happened and comes first.
+// knows better what happened and comes first. Where the job's scheduler is in
+// this process it tells the others before.
 [[noreturn]] void ExitWithStatus(const absl::Status& status, NodeId self,
-                                 const FatalListener& tell = nullptr);
+                                 const FatalListener& tell = nullptr,
+                                 Scheduler* scheduler = nullptr);
 
 // While it lives, SIGTERM, SIGINT and SIGHUP tell the others of the job that it
 // is cancelled and end this process fatally. One at a time.

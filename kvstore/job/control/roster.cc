@@ -22,7 +22,8 @@ const std::string* FactOf(const RosterEntry& entry, const std::string& name) {
 // All differences, in the order of first's facts, then of what only `other`
 // gives. Servers' facts are compared as far as both give them.
 std::string Difference(const RosterEntry& first, const RosterEntry& other) {
-  const bool is_strict = other.join.wanted.role == Role::kWorker;
+  const bool is_strict = first.join.wanted.role == Role::kWorker &&
+                         other.join.wanted.role == Role::kWorker;
   std::vector<std::string> texts;
   const auto compare = [&](const std::string& name, const std::string* mine,
                            const std::string* theirs) {

@@ -18,6 +18,8 @@
 namespace telegrad {
 namespace {
 
+constexpr std::chrono::seconds kUntilTold{1};
+
 class SchedulerImpl : public Scheduler {
  public:
   SchedulerImpl(const SchedulerOptions& options, UniqueFd listener,
@@ -57,6 +59,15 @@ class SchedulerImpl : public Scheduler {
       if (!wanted_failure_.has_value()) wanted_failure_ = event;
     }
     wake_.Notify();
+  }
+
+  void FailAndTell(const FatalEvent& event) override {
+    Fail(event);
+    const TimePoint deadline = Clock::now() + kUntilTold;
+    MutexLock lock(&mutex_);
+    while (!is_done_ && Clock::now() < deadline) {
+      done_.WaitUntil(&mutex_, deadline);
+    }
   }
 
  private:

@@ -45,6 +45,9 @@ class Scheduler {
   virtual absl::Status Wait(FatalEvent* event) = 0;
   // Ends the job for everyone, as Job::Fail does.
   virtual void Fail(const FatalEvent& event) = 0;
+  // Fails, and waits until all members were told and are gone, a second at
+  // most: before an end of the scheduler's own process.
+  virtual void FailAndTell(const FatalEvent& event) = 0;
 };
 
 }  // namespace telegrad

@@ -58,15 +58,19 @@ absl::Status SchedulerState::On(ConnectionId from, const Identity& proved,
                                 roster_.entries().size(), " are there"));
   }
   const absl::Status added = roster_.Add(from, record, now);
-  if (!added.ok()) {
-    std::string text = roster_.DifferenceOf(record);
-    if (text.empty()) return added;
-    // Its flags may be why it wants a place that is taken. Members of another
-    // job that came here by mistake do this one no harm if it is complete soon.
-    next_word_ = std::min(next_word_, now + timing_.first_word);
-    mismatch_ = std::move(text);
-    return Refused(mismatch_);
+  if (!added.ok()) turned_away_ = record;
+  if (turned_away_.has_value()) {
+    // Its flags may be why it wants a place that is taken, or that is none; who
+    // has the right ones may come later. Members of another job that came here
+    // by mistake do this one no harm if it is complete soon.
+    if (std::string text = roster_.DifferenceOf(*turned_away_); !text.empty()) {
+      turned_away_.reset();
+      next_word_ = std::min(next_word_, now + timing_.first_word);
+      mismatch_ = std::move(text);
+      if (!added.ok()) return Refused(mismatch_);
+    }
   }
+  RETURN_IF_ERROR(added);
   if (roster_.is_complete() && !has_death_) Start(now);
   return absl::OkStatus();
 }

@@ -99,6 +99,8 @@ class SchedulerState {
   TimePoint join_deadline_;
   TimePoint next_word_;  // about who is missing
   std::vector<std::string> refused_;
+  // The last member that was refused its place, while nobody differs from it.
+  std::optional<JoinRecord> turned_away_;
   // Facts on which a refused member differs; empty: none.
   std::string mismatch_;
   TimePoint last_tick_;

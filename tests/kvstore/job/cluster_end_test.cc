@@ -49,6 +49,18 @@ TEST_F(Ends, InOrderWhenAllWorkersHaveLeft) {
   EXPECT_EQ(fatal_.size(), 0u);
 }
 
+TEST_F(Ends, WithTheReasonThatASchedulersProcessHasToEnd) {
+  FatalEvent event{.code = ExitCode::kMismatch, .message = "its own server"};
+  scheduler_->FailAndTell(event);
+  scheduler_.reset();
+  const auto events = fatal_.Await(3);
+  ASSERT_TRUE(events.has_value());
+  for (const FatalEvent& told : *events) {
+    EXPECT_EQ(told.code, ExitCode::kMismatch);
+    EXPECT_EQ(told.message, event.message);
+  }
+}
+
 TEST_F(Ends, With20WhenAWorkerClosesWithoutLeaving) {
   worker1_.reset();
   const auto events = fatal_.Await(2);

@@ -162,6 +162,45 @@ TEST(SchedulerState, EndsWhereARefusedMembersFlagsDifferAndNobodyElseComes) {
   }
 }
 
+// Its place is none, and who has other flags comes later.
+TEST(SchedulerState, EndsWhereTheFirstThatCameWasRefusedAndDiffers) {
+  for (const char* servers : {"1", "2"}) {
+    TimePoint now = Clock::now();
+    SchedulerState job(SchedulerOptions(), "here", now);
+    JoinRecord join;
+    join.wanted = {Role::kServer, 1};
+    join.host = "there";
+    join.facts = {{"--servers", "1"}};
+    const absl::Status refused =
+        job.OnRecord(1, {.node = join.wanted}, join, now);
+    EXPECT_EQ(refused.message(), "server/1 wanted, but the job has 1 servers");
+    join.wanted = {Role::kWorker, 0};
+    join.facts = {{"--servers", servers}};
+    EXPECT_THAT(job.OnRecord(2, {.node = join.wanted}, join, now), IsOk());
+    job.Tick(now += std::chrono::seconds(3));
+    ASSERT_EQ(job.failure().has_value(), servers[0] == '2');
+    if (!job.failure().has_value()) continue;
+    EXPECT_EQ(job.failure()->code, ExitCode::kMismatch);
+    EXPECT_EQ(job.failure()->message,
+              "--servers: worker/0 has 2, server/1 has 1; give all the same");
+  }
+}
+
+TEST(SchedulerState, AServerNeedNotGiveTheFactsOfAWorkerThatIsRefused) {
+  const TimePoint now = Clock::now();
+  SchedulerOptions options;
+  options.num_workers = 2;
+  SchedulerState job(options, "here", now);
+  JoinRecord join;
+  join.wanted = {Role::kServer, 0};
+  join.host = "there";
+  EXPECT_THAT(job.OnRecord(1, {.node = join.wanted}, join, now), IsOk());
+  join.wanted = {Role::kWorker, 2};
+  join.facts = {{"--lr", "1"}};
+  EXPECT_EQ(job.OnRecord(2, {.node = join.wanted}, join, now).message(),
+            "worker/2 wanted, but the job has 2 workers");
+}
+
 TEST(SchedulerState, PassesNotesOfWorkersToTheFirst) {
   TimePoint now = Clock::now();
   SchedulerOptions options;
