@@ -44,6 +44,15 @@ TELEGRAD_API int32_t telegrad_job_need_all(telegrad_job* job, const char* what,
                                            double timeout_s,
                                            telegrad_status* status);
 
+/* What the members of this process wait for, in words: a scheduler that is not
+ * there after some seconds; else "". Who has asked by then says it; else it is
+ * on standard error. `needed` counts the end's 0; text is written if it fits.
+ */
+TELEGRAD_API int32_t telegrad_job_waits_for(const telegrad_job* job, char* text,
+                                            uint64_t text_bytes,
+                                            uint64_t* needed,
+                                            telegrad_status* status);
+
 /* ---- collectives ---- */
 
 /* The workers of a job, to sum and share dense arrays in host memory without a

@@ -66,6 +66,7 @@ absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {
   if (serves) {
     DistOptions own = dist;
     own.wanted_rank = WantedRank(parts_.server_rank);
+    if (works) own.on_wait = [](const std::string&) {};  // the worker says it
     server = std::thread([own, tells = scheduler.get()] {
       const absl::Status status =
           RunServer({.job = own, .num_threads = own.num_threads});

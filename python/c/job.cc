@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
 #include "base/units.h"
@@ -242,6 +243,11 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   made->role_ = plan.role;
   made->worker_rank_ = plan.rank;
   made->options_.cancellation = made->cancellation_;
+  made->options_.on_wait = [to = made->waiting_](const std::string& text) {
+    telegrad::MutexLock lock(&to->mutex);
+    if (!to->is_asked_for && to->text.empty()) telegrad::LogWarning(text);
+    to->text = text;
+  };
   made->options_.scheduler_address =
       telegrad::FormatHostPort(plan.scheduler.host, plan.scheduler.port);
   if (plan.has_scheduler) RETURN_IF_ERROR(made->StartScheduler(plan));
@@ -270,6 +276,12 @@ absl::Status telegrad_job::StartScheduler(const Plan& plan) {
         return status;
       }));
   return absl::OkStatus();
+}
+
+std::string telegrad_job::WaitsFor() const {
+  telegrad::MutexLock lock(&waiting_->mutex);
+  waiting_->is_asked_for = true;
+  return waiting_->text;
 }
 
 void telegrad_job::StartServer(int rank) {

@@ -34,6 +34,9 @@ struct telegrad_job {
 
   // Null before Join.
   telegrad::WorkerGroup* group() const { return joined_; }
+  // What the parts of this process wait for, in words; "" before that takes
+  // long. Who asks says it; else it is logged.
+  std::string WaitsFor() const;
   const telegrad::DistOptions& options() const { return options_; }
   const std::string& address() const { return options_.scheduler_address; }
   int role() const { return role_; }
@@ -49,6 +52,11 @@ struct telegrad_job {
 
  private:
   struct Plan;
+  struct Waiting {
+    telegrad::Mutex mutex;
+    bool is_asked_for ABSL_GUARDED_BY(mutex) = false;
+    std::string text ABSL_GUARDED_BY(mutex);
+  };
   telegrad_job() = default;
   absl::Status StartScheduler(const Plan& plan);
   void StartServer(int rank);
@@ -58,6 +66,7 @@ struct telegrad_job {
   telegrad::c::Owner owner_;
   std::shared_ptr<telegrad::c::Verdict> verdict_ =
       std::make_shared<telegrad::c::Verdict>();
+  const std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
   const std::shared_ptr<telegrad::Cancellation> cancellation_ =
       std::make_shared<telegrad::Cancellation>();
   telegrad::DistOptions options_;

@@ -113,6 +113,15 @@ int32_t telegrad_job_plan(const telegrad_job* job, char* text,
       needed, status);
 }
 
+int32_t telegrad_job_waits_for(const telegrad_job* job, char* text,
+                               uint64_t text_bytes, uint64_t* needed,
+                               telegrad_status* status) {
+  const absl::Status result = CheckJob(job);
+  if (!result.ok()) return Give(result, status);
+  return telegrad::c::GiveText(job->WaitsFor(), text, text_bytes, needed,
+                               status);
+}
+
 int32_t telegrad_job_barrier(telegrad_job* job, telegrad_status* status) {
   absl::Status result = CheckJob(job);
   if (result.ok() && job->group() == nullptr) {

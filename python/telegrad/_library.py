@@ -96,6 +96,7 @@ PROTOTYPES = {
     "job_fail": (None, [_H, c_int32, c_char_p]),
     "job_close": (c_int32, [_H, c_double, _S]),
     "jobs_close_at_exit": (c_int32, [c_int64, POINTER(_H), POINTER(_H), POINTER(c_double), _S]),
+    "job_waits_for": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "job_need_all": (c_int32, [_H, c_char_p, c_double, _S]),
     "store_options_init": (None, [POINTER(StoreOptions), c_uint64]),
     "store_create": (c_int32, [_H, c_char_p, POINTER(StoreOptions), POINTER(_H), _S]),
@@ -274,11 +275,12 @@ def fill(struct: Structure, **values: Any) -> None:
 
 
 def interruptible(work: Callable[[], Any],
-                  on_interrupt: Callable[[BaseException], None]) -> Any:
+                  on_interrupt: Callable[[BaseException], None],
+                  each_slice: Optional[Callable[[], None]] = None) -> Any:
     """Runs `work`, which waits in C, while Ctrl-C is heard: Python hears no signal
     inside a call of ctypes. `on_interrupt` makes `work` return; it is given what the
-    signal raised."""
-    if threading.current_thread() is not threading.main_thread():
+    signal raised. `each_slice` is called again and again meanwhile."""
+    if each_slice is None and threading.current_thread() is not threading.main_thread():
         return work()
     done = threading.Event()
     result: Any = None
@@ -301,7 +303,8 @@ def interruptible(work: Callable[[], Any],
                 raise  # not of that call, but of a signal's handler
             can_start = False  # the interpreter ends: CPython 3.12 starts no threads then
         while can_start and not done.wait(SLICE_S):
-            pass
+            if each_slice is not None:
+                each_slice()
     except BaseException as why:
         on_interrupt(why)
         done.wait(3)

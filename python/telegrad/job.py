@@ -14,6 +14,7 @@ from . import _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
                        interruptible, text_of)
 from ._environment import seconds
+from ._log import LOGGER
 from .errors import Error, UsageError, WrongOrder
 
 WORKER, SERVER, SCHEDULER = range(3)
@@ -88,6 +89,7 @@ class Job:
         options.secret = secret
         self._handle = c_void_p()
         self._pid = os.getpid()
+        self._has_said = False  # for whom it waits
         self._close_timeout = operation_timeout
         self._stores: Set[Any] = set()  # that are open, whoever else has forgotten them
         self._groups: Set[Any] = set()
@@ -129,8 +131,16 @@ class Job:
 
     def join(self) -> "Job":
         """Returns when all members have joined."""
-        self._interruptible(lambda: call("job_join", self.handle))
+        interruptible(lambda: call("job_join", self.handle), self.interrupt, self._say_wait)
         return self
+
+    def _say_wait(self) -> None:
+        if self._has_said:
+            return
+        text = text_of("job_waits_for", self.handle)
+        if text:
+            self._has_said = True
+            LOGGER.warning("%s", text)
 
     def plan(self) -> Dict[str, Any]:
         """How data goes between the members, after `join`: ``transport``, ``network``,
@@ -152,6 +162,7 @@ class Job:
                 return
             if code != PENDING:
                 raise _library.error_of(found)
+            self._say_wait()
 
     def failure(self) -> Optional[Error]:
         """Why the job has failed, or None."""

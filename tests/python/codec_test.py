@@ -2,9 +2,11 @@
 """Known answers of MXNet's rules (docs/codecs.md), computed by hand, through
 `telegrad.Codec`; and what the package refuses. Needs no NumPy and no torch."""
 import array
+import logging
 import math
-import struct
 import os
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -216,6 +218,31 @@ class Said(unittest.TestCase):
                           "logging.basicConfig(format='%(name)s %(levelname)s %(message)s')\n"
                           "from telegrad._log import LOGGER\nLOGGER.info('one')\n")
         self.assertEqual(run.stderr, "telegrad INFO one\n")
+
+    def test_a_scheduler_that_is_waited_for_is_named_by_logging(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        said, others = [], []
+
+        class Starts(logging.Handler):
+            def emit(self, record):
+                said.append((record.levelname, record.getMessage()))
+                others.append(telegrad.Job(address, role=telegrad.SCHEDULER,
+                                           servers_here=1))
+
+        handler = Starts()
+        logger = logging.getLogger("telegrad")
+        logger.addHandler(handler)
+        try:
+            telegrad.Job(address).join().close()
+        finally:
+            logger.removeHandler(handler)
+        others[0].serve()
+        others[0].close()
+        self.assertEqual([level for level, _ in said], ["WARNING"], said)
+        self.assertIn(f"waiting for the scheduler, which rank 0 or a process of its own "
+                      f"runs, at {address}, ", said[0][1])
 
     def test_limits_of_the_environment(self):
         make = "import telegrad\ntelegrad.Job(join_timeout=%s).join().close()\n"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/handshake.h"
@@ -135,6 +136,17 @@ class Connector {
   const std::function<bool()>& is_stopping_;
 };
 
+void SayThatWeWait(const JoinRequest& request, absl::string_view why,
+                   Duration left) {
+  const std::string text = absl::StrFormat(
+      "waiting for the scheduler, which rank 0 or a process of its own runs, "
+      "at %s, %.0f s at most (%s): check that it has started, that this is its "
+      "address and port, and that no firewall is between",
+      request.scheduler_address, ToSeconds(left), why);
+  if (!request.on_wait) return LogWarning(text);
+  request.on_wait(text);
+}
+
 }  // namespace
 
 absl::StatusOr<FrameConnection> ConnectToScheduler(
@@ -147,6 +159,8 @@ absl::StatusOr<FrameConnection> ConnectToScheduler(
   Random jitter(static_cast<uint64_t>(getpid()),
                 static_cast<uint64_t>(Clock::now().time_since_epoch().count()));
   Duration pause = kFirstPause;
+  const TimePoint speak_at = Clock::now() + request.timing.unreached_word;
+  bool has_spoken = false;
   while (true) {
     const TimePoint attempt_end =
         std::min<TimePoint>(deadline, Clock::now() + kAttemptTime);
@@ -164,6 +178,11 @@ absl::StatusOr<FrameConnection> ConnectToScheduler(
                               "scheduler ", request.scheduler_address,
                               " unreachable until the join deadline: ",
                               connection.status().message())));
+    }
+    if (!has_spoken && Clock::now() >= speak_at) {
+      has_spoken = true;
+      SayThatWeWait(request, connection.status().message(),
+                    deadline - Clock::now());
     }
     while (Clock::now() < until) {
       RETURN_IF_ERROR(connector.Await(-1, 0, until));

@@ -36,6 +36,9 @@ struct JoinRequest {
   Secret secret;
   ControlTiming timing;
   std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
+  // Told once for whom, where and until when the member waits, when it has not
+  // reached the scheduler for a while. Null: a warning is logged.
+  std::function<void(const std::string&)> on_wait = nullptr;
   // Called once, on the control thread, when the job fails. It may end the
   // process.
   std::function<void(const FatalEvent&)> on_fatal;

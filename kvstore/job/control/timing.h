@@ -11,6 +11,8 @@ struct ControlTiming {
   Duration teardown = std::chrono::seconds(3);  // until a member must be gone
   // Who has not joined must speak within it.
   Duration first_word = std::chrono::seconds(2);
+  // A member that has not reached the scheduler for so long says so.
+  Duration unreached_word = std::chrono::seconds(5);
 };
 
 }  // namespace telegrad

@@ -12,7 +12,8 @@ HostedPart::HostedPart(const JobOptions& job)
   }
   JobOptions own = job;
   own.facts = {};
-  own.on_fatal = nullptr;  // the worker is told, too
+  own.on_fatal = nullptr;                   // the worker is told, too
+  own.on_wait = [](const std::string&) {};  // the worker says it
   own.cancellation = cancellation_;
   thread_ =
       std::thread([this, own = std::move(own)] { status_ = own.part(own); });

@@ -91,6 +91,7 @@ absl::Status JoinedGroup::Join() {
       .secret = options_.secret,
       .timing = options_.timing,
       .cancellation = options_.cancellation,
+      .on_wait = options_.on_wait,
       .on_fatal =
           [this](const FatalEvent& event) {
             if (options_.on_fatal) options_.on_fatal(event);

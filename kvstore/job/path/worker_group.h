@@ -55,6 +55,8 @@ struct JobOptions {
   // ranks in the whole job, for messages.
   std::vector<int> ranks_in_job = {};
   std::optional<GdrWish> gdr = {};  // PathOptions describes it
+  // Told once that a member waits for the scheduler; JoinRequest describes it.
+  std::function<void(const std::string&)> on_wait = nullptr;
   // Called once when the job fails, on the control thread.
   std::function<void(const FatalEvent&)> on_fatal = nullptr;
 

@@ -93,6 +93,7 @@ absl::Status DistServer::Start() {
       .secret = options_.job.secret,
       .timing = options_.job.timing,
       .cancellation = options_.job.cancellation,
+      .on_wait = options_.job.on_wait,
       .on_fatal = options_.job.on_fatal,
   };
   ASSIGN_OR_RETURN(control_, Job::Join(request));

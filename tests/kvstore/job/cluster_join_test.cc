@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/kvstore/job/cluster.h"
@@ -149,9 +150,36 @@ TEST(Join, WithoutASchedulerEndsWith24) {
   JoinRequest request = MemberOf(*scheduler, Role::kWorker);
   scheduler.reset();
   request.timing.join = milliseconds(400);
+  request.timing.unreached_word = milliseconds(0);
+  ::testing::internal::CaptureStderr();
   const Joined joined = Job::Join(request);
   EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kSchedulerLost);
   EXPECT_NE(Message(joined).find("refused"), std::string::npos);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(said.find("waiting for the scheduler"), std::string::npos) << said;
+}
+
+TEST(Join, SaysOnceForWhichSchedulerItWaitsAndJoinsWhenThatComes) {
+  SchedulerOptions options = LocalJob(1, 0);
+  auto scheduler = *Scheduler::Start(options);
+  JoinRequest request = MemberOf(*scheduler, Role::kWorker);
+  options.port = ParseHostPort(scheduler->address())->port;
+  scheduler.reset();
+  request.timing.unreached_word = milliseconds(0);
+  std::promise<std::string> said;  // may be set once
+  request.on_wait = [&](const std::string& text) { said.set_value(text); };
+  auto joined = JoinAsync(request);
+  auto text = said.get_future();
+  ASSERT_EQ(text.wait_for(kPatience), std::future_status::ready);
+  const std::string line = text.get();
+  for (const std::string& part :
+       {request.scheduler_address, std::string("s at most (connect"),
+        std::string("check that it has started")}) {
+    EXPECT_NE(line.find(part), std::string::npos) << line;
+  }
+  scheduler = *Scheduler::Start(options);
+  EXPECT_THAT(joined.get(), IsOk());
 }
 
 TEST(Join, AnotherProgramAtTheSchedulersPortIsNamed) {
