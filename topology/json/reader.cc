@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "topology/json/fields.h"
 #include "topology/machine_json.h"
@@ -244,26 +245,6 @@ class Reader {
   std::set<std::string> seen_why_;
 };
 
-// The parser keeps its own stack, but what takes its result apart recurses.
-bool IsTooDeep(absl::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 bool HasShape(const std::vector<std::vector<PathInfo>>& matrix, size_t rows,
               size_t columns) {
   return matrix.empty() ||
@@ -310,7 +291,7 @@ absl::StatusOr<Machine> MachineFromJson(absl::string_view text) {
   if (text.size() > topology_json::kMaxText) {
     return absl::InvalidArgumentError("topology JSON: more than 8 MiB");
   }
-  if (topology_json::IsTooDeep(text)) {
+  if (IsNestedBeyond(topology_json::kMaxDepth, text)) {
     return absl::InvalidArgumentError("topology JSON: nested too deeply");
   }
   const Json json = Json::parse(text.begin(), text.end(), nullptr, false);

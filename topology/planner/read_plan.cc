@@ -1,12 +1,11 @@
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "topology/apply.h"
 #include "topology/path.h"
@@ -16,88 +15,34 @@
 namespace telegrad {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonFields::Json;
 
 constexpr uint64_t kMaxRanks = 1'000'000;
 constexpr int kMaxDepth = 64;
 
-// Reads members of objects until one is wrong, and remembers which.
-class Reader {
- public:
-  template <typename T>
-  void Take(const Json& json, const char* name, T* value) {
-    if (!status.ok()) return;
-    const auto found = json.is_object() ? json.find(name) : json.end();
-    if (!json.is_object() || found == json.end() || !IsOf<T>(*found)) {
-      status = absl::InvalidArgumentError(absl::StrCat(
-          "the plan's '", name, "' is missing or of another type"));
-      return;
-    }
-    *value = found->template get<T>();
-  }
-  // One of the names that `values` have.
-  template <typename T>
-  void TakeName(const Json& json, const char* name, T last, T* value) {
-    std::string text;
-    Take(json, name, &text);
-    for (int i = 0; status.ok() && i <= static_cast<int>(last); ++i) {
-      if (text != Name(static_cast<T>(i))) continue;
-      *value = static_cast<T>(i);
-      return;
-    }
-    if (!status.ok()) return;
-    status = absl::InvalidArgumentError(
-        absl::StrCat("the plan's '", name, "' is '", text, "'"));
-  }
-  Json List(const Json& json, const char* name) {
-    Json list;
-    Take(json, name, &list);
-    if (status.ok() && !list.is_array()) {
-      status = absl::InvalidArgumentError(
-          absl::StrCat("the plan's '", name, "' is no list"));
-    }
-    return status.ok() ? list : Json::array();
-  }
-
-  absl::Status status;
-
- private:
-  template <typename T>
-  static bool IsOf(const Json& json) {
-    if constexpr (std::is_same_v<T, std::string>) return json.is_string();
-    if constexpr (std::is_same_v<T, bool>) return json.is_boolean();
-    if constexpr (std::is_integral_v<T>) {
-      return json.is_number_integer() &&
-             std::abs(json.get<double>()) < std::ldexp(1.0, 8 * sizeof(T) - 1);
-    }
-    if constexpr (std::is_floating_point_v<T>) return json.is_number();
-    return true;
-  }
-};
-
-GpuPlan ReadGpu(const Json& json, Reader& reader) {
+GpuPlan ReadGpu(JsonFields& json) {
   GpuPlan gpu;
-  reader.Take(json, "gpu", &gpu.gpu);
-  reader.TakeName(json, "memory", MemoryPath::kGdr, &gpu.memory);
-  for (const Json& each : reader.List(json, "rails")) {
+  json.Read("gpu", gpu.gpu);
+  json.ReadName("memory", gpu.memory, MemoryPath::kGdr);
+  json.Each("rails", JsonFields::kAny, [&](JsonFields& each) {
     Rail& rail = gpu.rails.emplace_back();
-    reader.Take(each, "nic", &rail.nic);
-    reader.Take(each, "port", &rail.port);
-    reader.Take(each, "gid", &rail.gid);
-    reader.Take(each, "users", &rail.users);
-  }
+    each.Read("nic", rail.nic);
+    each.Read("port", rail.port);
+    each.Read("gid", rail.gid);
+    each.Read("users", rail.users);
+  });
   return gpu;
 }
 
 // Without their evidence, which only whoever planned has.
-void ReadDecisions(const Json& json, Reader& reader, Plan& plan) {
-  for (const Json& each : reader.List(json, "decisions")) {
+void ReadDecisions(JsonFields& json, Plan& plan) {
+  json.Each("decisions", JsonFields::kAny, [&](JsonFields& each) {
     Decision& decision = plan.decisions.emplace_back();
-    reader.TakeName(each, "what", Decision::Kind::kAdvice, &decision.what);
-    reader.Take(each, "choice", &decision.choice);
-    reader.Take(each, "why", &decision.why);
-  }
-  for (const Json& each : reader.List(json, "warnings")) {
+    each.ReadName("what", decision.what, Decision::Kind::kAdvice);
+    each.Read("choice", decision.choice);
+    each.Read("why", decision.why);
+  });
+  for (const Json& each : json.List("warnings")) {
     if (each.is_string()) plan.warnings.push_back(each.get<std::string>());
   }
 }
@@ -125,51 +70,47 @@ absl::StatusOr<Plan> PlanOf(const Json& json) {
   if (!json.is_object()) {
     return absl::InvalidArgumentError("it is no plan: not a JSON object");
   }
-  Reader reader;
-  std::string schema;
-  std::string digest;
+  JsonFields fields(json, "the plan's '$0' $1");
   Plan plan;
-  reader.Take(json, "schema", &schema);
-  if (reader.status.ok() && schema != kPlanSchema) {
+  const std::string schema = fields.Text("schema");
+  if (fields.status().ok() && schema != kPlanSchema) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan's 'schema' is '", absl::Utf8SafeCEscape(schema),
                      "', this version reads ", kPlanSchema));
   }
-  reader.Take(json, "digest", &digest);
-  reader.TakeName(json, "network", NetworkKind::kEfa, &plan.network);
-  reader.Take(json, "transport", &plan.transport);
-  reader.Take(json, "tls", &plan.tls);
-  reader.TakeName(json, "aggregation", Aggregation::kAllGather,
-                  &plan.aggregation);
-  reader.Take(json, "hierarchical", &plan.is_hierarchical);
-  for (const Json& each : reader.List(json, "pushers")) {
+  const std::string digest = fields.Text("digest");
+  fields.ReadName("network", plan.network, NetworkKind::kEfa);
+  fields.Read("transport", plan.transport);
+  fields.Read("tls", plan.tls);
+  fields.ReadName("aggregation", plan.aggregation, Aggregation::kAllGather);
+  fields.Read("hierarchical", plan.is_hierarchical);
+  for (const Json& each : fields.List("pushers")) {
     plan.pushers.push_back(each.is_number_unsigned() &&
                                    each.get<uint64_t>() < kMaxRanks
                                ? each.get<int>()
                                : -1);
   }
-  reader.Take(json, "workers", &plan.workers);
-  reader.Take(json, "servers", &plan.servers);
-  reader.Take(json, "mtu", &plan.mtu);
-  reader.Take(json, "connections", &plan.connections);
-  reader.Take(json, "codec", &plan.codec);
-  for (const Json& each : reader.List(json, "tensors")) {
+  fields.Read("workers", plan.workers);
+  fields.Read("servers", plan.servers);
+  fields.Read("mtu", plan.mtu);
+  fields.Read("connections", plan.connections);
+  fields.Read("codec", plan.codec);
+  fields.Each("tensors", JsonFields::kAny, [&](JsonFields& each) {
     TensorPlan& tensor = plan.tensors.emplace_back();
-    reader.Take(each, "name", &tensor.name);
-    reader.Take(each, "elements", &tensor.elems);
-    reader.Take(each, "codec", &tensor.codec);
-    reader.Take(each, "chunk_bytes", &tensor.chunk_bytes);
-    reader.Take(each, "priority", &tensor.priority);
-  }
-  for (const Json& each : reader.List(json, "machines")) {
+    each.Read("name", tensor.name);
+    each.Read("elements", tensor.elems);
+    each.Read("codec", tensor.codec);
+    each.Read("chunk_bytes", tensor.chunk_bytes);
+    each.Read("priority", tensor.priority);
+  });
+  fields.Each("machines", JsonFields::kAny, [&](JsonFields& each) {
     MachinePlan& machine = plan.machines.emplace_back();
-    reader.Take(each, "host", &machine.host);
-    for (const Json& gpu : reader.List(each, "gpus")) {
-      machine.gpus.push_back(ReadGpu(gpu, reader));
-    }
-  }
-  ReadDecisions(json, reader, plan);
-  RETURN_IF_ERROR(reader.status);
+    each.Read("host", machine.host);
+    each.Each("gpus", JsonFields::kAny,
+              [&](JsonFields& gpu) { machine.gpus.push_back(ReadGpu(gpu)); });
+  });
+  ReadDecisions(fields, plan);
+  RETURN_IF_ERROR(fields.status());
   plan.digest = Sha256Hex(PlanFacts(plan));
   if (plan.digest != digest) {
     return absl::InvalidArgumentError(
@@ -215,18 +156,9 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   return text;
 }
 
-// Discarded where it is nested so deeply that who takes it apart, by recursion,
-// would leave the stack.
 Json Parsed(absl::string_view text) {
-  bool is_deep = false;
-  Json json = Json::parse(
-      text,
-      [&](int depth, Json::parse_event_t /*event*/, Json& /*value*/) {
-        is_deep = is_deep || depth > kMaxDepth;
-        return !is_deep;
-      },
-      false);
-  return is_deep ? Json(Json::value_t::discarded) : json;
+  if (IsNestedBeyond(kMaxDepth, text)) return Json::value_t::discarded;
+  return Json::parse(text, nullptr, false);
 }
 
 absl::StatusOr<Plan> ReadPlan(const std::string& path) {

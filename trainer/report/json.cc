@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "trainer/report/results.h"
 
@@ -20,104 +21,49 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-absl::StatusOr<Json> ParseObject(absl::string_view text) {
-  Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+constexpr char kMessage[] = "field '$0' $1";
+
+absl::StatusOr<JsonFields::Json> ParseObject(absl::string_view text) {
+  auto json = JsonFields::Json::parse(text.begin(), text.end(), nullptr, false);
   if (!json.is_object()) {
     return absl::InvalidArgumentError("not a JSON object");
   }
   return json;
 }
 
-absl::Status Mistyped(const char* name, const char* wanted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("field '", name, "' is not ", wanted));
-}
-
-absl::Status Take(const Json& value, const char* name, std::string& out) {
-  if (!value.is_string()) return Mistyped(name, "a string");
-  out = value.get<std::string>();
-  return absl::OkStatus();
-}
-
-// JSON has no NaN: it is written as null.
-absl::Status Take(const Json& value, const char* name, double& out) {
-  if (!value.is_number() && !value.is_null()) return Mistyped(name, "a number");
-  out = value.is_null() ? std::numeric_limits<double>::quiet_NaN()
-                        : value.get<double>();
-  return absl::OkStatus();
-}
-
-template <typename Integer>
-requires std::is_integral_v<Integer> absl::Status Take(const Json& value,
-                                                       const char* name,
-                                                       Integer& out) {
-  if (value.is_number_unsigned() &&
-      std::in_range<Integer>(value.get<uint64_t>())) {
-    out = static_cast<Integer>(value.get<uint64_t>());
-  } else if (value.is_number_integer() && !value.is_number_unsigned() &&
-             std::in_range<Integer>(value.get<int64_t>())) {
-    out = static_cast<Integer>(value.get<int64_t>());
-  } else {
-    return Mistyped(name, "an integer in range");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Take(const Json& value, const char* name,
-                  std::vector<std::string>& out) {
-  if (!value.is_array()) return Mistyped(name, "a list of strings");
-  for (const Json& entry : value) {
-    RETURN_IF_ERROR(Take(entry, name, out.emplace_back()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Take(const Json& value, const char* name, PlanSummary& out) {
-  const auto decisions = value.find("decisions");
-  if (!value.is_object() || !value.contains("digest") ||
-      decisions == value.end() || !decisions->is_array()) {
-    return Mistyped(name, "an object with digest and decisions");
-  }
-  RETURN_IF_ERROR(Take(value["digest"], "plan.digest", out.digest));
-  if (value.contains("file")) out.file = Dump(value["file"]);
-  for (const Json& each : *decisions) {
-    PlannedChoice& choice = out.decisions.emplace_back();
-    for (const auto& [key, text] : {std::pair{"what", &choice.what},
-                                    {"choice", &choice.choice},
-                                    {"why", &choice.why}}) {
-      if (!each.is_object() || !each.contains(key)) {
-        return Mistyped("plan.decisions", "objects with what, choice and why");
-      }
-      RETURN_IF_ERROR(Take(each[key], key, *text));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Takes a list of objects.
-template <typename Part>
-absl::Status Take(const Json& value, const char* name, std::vector<Part>& out);
-
-// Reads fields until one is wrong, and remembers which.
+// Reads by type what FieldWriter writes.
 class FieldReader {
  public:
-  explicit FieldReader(const Json& json) : json_(json) {}
-  template <typename T>
-  void Required(const char* name, T& out) {
-    if (!status.ok()) return;
-    const auto found = json_.find(name);
-    status = found == json_.end() ? absl::InvalidArgumentError(absl::StrCat(
-                                        "field '", name, "' is missing"))
-                                  : Take(*found, name, out);
-  }
+  explicit FieldReader(JsonFields& fields) : fields_(fields) {}
   template <typename T>
   void Optional(const char* name, T& out) {
-    if (json_.contains(name)) Required(name, out);
+    if (fields_.Has(name)) Required(name, out);
   }
-  absl::Status status;
+  template <typename T>
+  void Required(const char* name, T& out) {
+    fields_.Read(name, out);
+  }
+  void Required(const char* name, double& out) {
+    out = fields_.NumberOrNan(name);
+  }
+  void Required(const char* name, std::vector<std::string>& out) {
+    out = fields_.Texts(name);
+  }
+  void Required(const char* name, PlanSummary& out) {
+    JsonFields plan = fields_.Object(name);
+    out.digest = plan.Text("digest");
+    plan.Each("decisions", JsonFields::kAny, [&](JsonFields& each) {
+      PlannedChoice& choice = out.decisions.emplace_back();
+      choice.what = each.Text("what");
+      choice.choice = each.Text("choice");
+      choice.why = each.Text("why");
+    });
+  }
+  template <typename Part>
+  void Required(const char* name, std::vector<Part>& out);
 
  private:
-  const Json& json_;
+  JsonFields& fields_;
 };
 
 struct FieldWriter {
@@ -186,15 +132,11 @@ void FieldWriter::Optional(const char* name, const std::vector<Part>& parts) {
 }
 
 template <typename Part>
-absl::Status Take(const Json& value, const char* name, std::vector<Part>& out) {
-  if (!value.is_array()) return Mistyped(name, "a list of objects");
-  for (const Json& entry : value) {
-    if (!entry.is_object()) return Mistyped(name, "a list of objects");
-    FieldReader reader(entry);
+void FieldReader::Required(const char* name, std::vector<Part>& out) {
+  fields_.Each(name, JsonFields::kAny, [&](JsonFields& part) {
+    FieldReader reader(part);
     VisitPart(reader, out.emplace_back());
-    RETURN_IF_ERROR(reader.status);
-  }
-  return absl::OkStatus();
+  });
 }
 
 template <typename Visitor, typename Tensor>
@@ -260,10 +202,17 @@ void VisitRun(Visitor& visitor, Run& run) {
 }
 
 absl::StatusOr<RunSummary> RunOf(const Json& json) {
-  FieldReader reader(json);
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError("not a JSON object");
+  }
+  const JsonFields::Json sorted(json);
+  JsonFields fields(sorted, kMessage);
+  FieldReader reader(fields);
   RunSummary run;
   VisitRun(reader, run);
-  if (!reader.status.ok()) return reader.status;
+  RETURN_IF_ERROR(fields.status());
+  const Json::json_pointer plan("/plan/file");
+  if (json.contains(plan)) run.plan.file = Dump(json.at(plan));
   return run;
 }
 
@@ -299,8 +248,7 @@ std::string ToJson(const RunSummary& run) {
 }
 
 absl::StatusOr<RunSummary> RunSummaryFromJson(absl::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, ParseObject(text));
-  return RunOf(json);
+  return RunOf(Json::parse(text.begin(), text.end(), nullptr, false));
 }
 
 absl::StatusOr<std::vector<RunSummary>> RunSummariesFromJson(
@@ -311,9 +259,7 @@ absl::StatusOr<std::vector<RunSummary>> RunSummariesFromJson(
   }
   std::vector<RunSummary> runs;
   for (const Json& entry : json) {
-    absl::StatusOr<RunSummary> run =
-        entry.is_object() ? RunOf(entry)
-                          : absl::InvalidArgumentError("not a JSON object");
+    absl::StatusOr<RunSummary> run = RunOf(entry);
     if (!run.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("run ", runs.size() + 1, ": ", run.status().message()));
@@ -324,18 +270,19 @@ absl::StatusOr<std::vector<RunSummary>> RunSummariesFromJson(
 }
 
 absl::StatusOr<RunName> RunNameFromJson(absl::string_view line) {
-  ASSIGN_OR_RETURN(const Json json, ParseObject(line));
-  FieldReader reader(json);
+  ASSIGN_OR_RETURN(const auto json, ParseObject(line));
+  JsonFields fields(json, kMessage);
   RunName name;
-  reader.Required("setting", name.setting);
-  reader.Required("seed", name.seed);
-  if (!reader.status.ok()) return reader.status;
+  fields.Read("setting", name.setting);
+  fields.Read("seed", name.seed);
+  RETURN_IF_ERROR(fields.status());
   return name;
 }
 
 absl::StatusOr<MetricPoint> MetricPointFromJson(absl::string_view line) {
-  ASSIGN_OR_RETURN(const Json json, ParseObject(line));
-  FieldReader reader(json);
+  ASSIGN_OR_RETURN(const auto json, ParseObject(line));
+  JsonFields fields(json, kMessage);
+  FieldReader reader(fields);
   MetricPoint point;
   reader.Required("epoch", point.epoch);
   reader.Required("step", point.step);
@@ -343,17 +290,15 @@ absl::StatusOr<MetricPoint> MetricPointFromJson(absl::string_view line) {
   reader.Required("train_loss", point.train_loss);
   reader.Required("train_accuracy", point.train_accuracy);
   reader.Required("wire_bytes", point.wire_bytes);
-  if (const auto tensors = json.find("tensors");
-      tensors != json.end() && tensors->is_array()) {
-    for (const Json& entry : *tensors) {
-      FieldReader part(entry);
+  if (fields.Has("tensors")) {
+    fields.Each("tensors", JsonFields::kAny, [&](JsonFields& each) {
+      FieldReader part(each);
       VisitTensor(part, point.tensors.emplace_back());
-      reader.status.Update(part.status);
-    }
+    });
   }
   reader.Optional("test_loss", point.test_loss);
   reader.Optional("test_accuracy", point.test_accuracy);
-  if (!reader.status.ok()) return reader.status;
+  RETURN_IF_ERROR(fields.status());
   return point;
 }
 

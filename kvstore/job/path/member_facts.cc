@@ -1,8 +1,7 @@
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/json_fields.h"
 #include "kvstore/job/path/data_path.h"
 #include "topology/machine_json.h"
 
@@ -10,7 +9,7 @@
 namespace telegrad {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonFields::Json;
 
 constexpr size_t kMaxNameBytes = 255;
 constexpr size_t kMaxTransports = 16;
@@ -32,55 +31,6 @@ Machine Condensed(Machine machine) {
   }
   return machine;
 }
-
-// Typed, bounded access; remembers whether anything was wrong.
-class Line {
- public:
-  explicit Line(absl::string_view text)
-      : json_(text.size() > kMaxLineBytes ? Json()
-                                          : Json::parse(text, nullptr, false)),
-        is_right_(json_.is_object()) {}
-
-  std::string Text(const char* name, size_t max_bytes = kMaxNameBytes) {
-    return TextOf(Find(name), max_bytes);
-  }
-  int Count(const char* name) {
-    const Json value = Find(name);
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > kMaxCount) {
-      is_right_ = false;
-      return 0;
-    }
-    return value.get<int>();
-  }
-  std::vector<std::string> Texts(const char* name) {
-    std::vector<std::string> texts;
-    const Json list = Find(name);
-    if (!list.is_array() || list.size() > kMaxTransports) {
-      is_right_ = false;
-      return texts;
-    }
-    for (const Json& each : list) texts.push_back(TextOf(each, kMaxNameBytes));
-    return texts;
-  }
-  bool is_right() const { return is_right_; }
-
- private:
-  Json Find(const char* name) {
-    return is_right_ && json_.contains(name) ? json_[name] : Json();
-  }
-  // It may stand in messages to people.
-  std::string TextOf(const Json& value, size_t max_bytes) {
-    const auto* text = value.get_ptr<const std::string*>();
-    if (text != nullptr && text->size() <= max_bytes) {
-      return absl::Utf8SafeCEscape(*text);
-    }
-    is_right_ = false;
-    return "";
-  }
-
-  Json json_;
-  bool is_right_;
-};
 
 absl::Status Bad(absl::string_view member, absl::string_view what) {
   return WithExitCode(ExitCode::kMismatch,
@@ -124,23 +74,34 @@ std::string ToText(const MemberFacts& facts) {
 absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
                                              absl::string_view text) {
   const size_t end = std::min(text.find('\n'), text.size());
-  Line line(text.substr(0, end));
-  MemberFacts facts{.name = std::string(name),
-                    .host = line.Text("host"),
-                    .boot_id = line.Text("boot_id"),
-                    .interface = line.Text("interface"),
-                    .transports = line.Texts("transports"),
-                    .lacks = line.Text("lacks", 4 * kMaxErrorBytes),
-                    .transport = line.Text("transport"),
-                    .tls = line.Text("tls"),
-                    .rails = line.Count("rails"),
-                    .connections = line.Count("connections"),
-                    .tier_one = line.Text("tier1"),
-                    .gdr = line.Text("gdr"),
-                    .network_namespace = line.Text("network_namespace"),
-                    .plan = line.Text("plan")};
-  const std::string error = line.Text("error", 4 * kMaxErrorBytes);
-  if (!line.is_right()) {
+  const Json json = end > kMaxLineBytes
+                        ? Json()
+                        : Json::parse(text.substr(0, end), nullptr, false);
+  JsonFields line(json, "$0 $1");
+  // Texts may stand in messages to people.
+  const auto text_of = [&](const char* field, size_t bytes = kMaxNameBytes) {
+    return absl::Utf8SafeCEscape(line.Text(field, bytes));
+  };
+  MemberFacts facts{
+      .name = std::string(name),
+      .host = text_of("host"),
+      .boot_id = text_of("boot_id"),
+      .interface = text_of("interface"),
+      .transports = line.Texts("transports", kMaxTransports, kMaxNameBytes),
+      .lacks = text_of("lacks", 4 * kMaxErrorBytes),
+      .transport = text_of("transport"),
+      .tls = text_of("tls"),
+      .rails = line.Integer("rails", 0, kMaxCount),
+      .connections = line.Integer("connections", 0, kMaxCount),
+      .tier_one = text_of("tier1"),
+      .gdr = text_of("gdr"),
+      .network_namespace = text_of("network_namespace"),
+      .plan = text_of("plan")};
+  const std::string error = text_of("error", 4 * kMaxErrorBytes);
+  for (std::string& each : facts.transports) {
+    each = absl::Utf8SafeCEscape(each);
+  }
+  if (!line.status().ok()) {
     return Bad(name, absl::StrCat(
                          "'", absl::Utf8SafeCEscape(text.substr(0, 100)), "'"));
   }

@@ -1,7 +1,6 @@
 #include "kvstore/ps/hosts/pusher_facts.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -13,7 +12,7 @@
 namespace telegrad {
 namespace {
 
-using FactsJson = nlohmann::json;
+using FactsJson = JsonFields::Json;
 
 // What a text is of.
 constexpr char kReports[] = "reports ";
@@ -32,15 +31,6 @@ std::string Dump(const FactsJson& json) {
   return json.dump(-1, ' ', false, FactsJson::error_handler_t::replace);
 }
 
-// Leaves an error in `status` where it is missing or no text.
-std::string TextField(const FactsJson& json, const char* name,
-                      absl::Status& status) {
-  const auto found = json.find(name);
-  if (found != json.end() && found->is_string()) return *found;
-  status.Update(absl::InvalidArgumentError(name));
-  return "";
-}
-
 absl::Status NoFacts() {
   return absl::InvalidArgumentError(
       "the worker that pushes for this host says nothing of use of its store");
@@ -54,20 +44,14 @@ std::string ToText(const PusherFacts& facts) {
 }
 
 absl::StatusOr<PusherFacts> ReadPusherFacts(absl::string_view text) {
-  const FactsJson json =
-      FactsJson::parse(text.begin(), text.end(), nullptr, false);
-  if (!json.is_object() || !json.contains("load") ||
-      !json["load"].is_number()) {
-    return NoFacts();
-  }
-  absl::Status status;
+  const auto json = FactsJson::parse(text.begin(), text.end(), nullptr, false);
+  JsonFields fields(json, kJobConfigFields);
   PusherFacts facts;
-  facts.packing =
-      static_cast<PackingMode>(UnsignedField(json, "packing", 0, 2, status));
-  facts.load = json["load"].get<double>();
-  facts.identity = TextField(json, "identity", status);
-  facts.transport_details = TextField(json, "transport", status);
-  if (!status.ok()) return NoFacts();
+  facts.packing = static_cast<PackingMode>(fields.Integer("packing", 0u, 2u));
+  facts.load = fields.Number("load");
+  facts.identity = fields.Text("identity");
+  facts.transport_details = fields.Text("transport");
+  if (!fields.status().ok()) return NoFacts();
   return facts;
 }
 
@@ -101,21 +85,20 @@ absl::StatusOr<std::vector<TensorReport>> ReadReports(absl::string_view text) {
   if (!json.is_array()) return NoFacts();
   std::vector<TensorReport> reports;
   for (const FactsJson& each : json) {
-    if (!each.is_object()) return NoFacts();
-    absl::Status status;
+    JsonFields fields(each, kJobConfigFields);
     TensorReport& report = reports.emplace_back();
-    report.name = TextField(each, "name", status);
-    report.num_elems = UnsignedField(each, "elems", 0, kMaxTensorElems, status);
-    report.codec = TextField(each, "codec", status);
-    report.setting = TextField(each, "setting", status);
-    report.has_rule = UnsignedField(each, "has_rule", 0, 1, status) > 0;
-    report.reason = TextField(each, "reason", status);
-    report.reply = TextField(each, "reply", status);
-    report.packing = TextField(each, "packing", status);
+    report.name = fields.Text("name");
+    report.num_elems = fields.Integer<uint64_t>("elems", 0, kMaxTensorElems);
+    report.codec = fields.Text("codec");
+    report.setting = fields.Text("setting");
+    report.has_rule = fields.Integer("has_rule", 0, 1) > 0;
+    report.reason = fields.Text("reason");
+    report.reply = fields.Text("reply");
+    report.packing = fields.Text("packing");
     report.push_bytes =
-        UnsignedField(each, "push_bytes", 0, 64 * kMaxTensorElems, status);
-    report.is_dense = UnsignedField(each, "is_dense", 0, 1, status) > 0;
-    if (!status.ok()) return NoFacts();
+        fields.Integer<uint64_t>("push_bytes", 0, 64 * kMaxTensorElems);
+    report.is_dense = fields.Integer("is_dense", 0, 1) > 0;
+    if (!fields.status().ok()) return NoFacts();
   }
   return reports;
 }

@@ -120,7 +120,8 @@ absl::Status ServedTensors::ChangeRates(absl::string_view text) {
   if (!json.is_object() || !planner_.has_value()) {
     return absl::InvalidArgumentError("new rates were not expected");
   }
-  ASSIGN_OR_RETURN(const OptimizerConfig next, ReadOptimizerFields(json));
+  JsonFields fields(json, kJobConfigFields);
+  ASSIGN_OR_RETURN(const OptimizerConfig next, ReadOptimizerFields(fields));
   RETURN_IF_ERROR(CheckOptimizerChange(config_.optimizer, next));
   for (const auto& chunks : chunks_) {
     for (const auto& chunk : chunks) {

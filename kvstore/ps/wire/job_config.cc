@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -19,7 +18,9 @@
 namespace telegrad {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonFields::Json;
+
+constexpr int64_t kMost = int64_t{1} << 62;
 
 bool IsPlanned(const TensorSpec& tensor) {
   return tensor.chunk_elems > 0 || !tensor.codec.empty();
@@ -156,25 +157,6 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
   return absl::OkStatus();
 }
 
-absl::Status ParseAlternatives(const Json& json,
-                               std::vector<std::string>& alternatives) {
-  const auto found = json.find("alternatives");
-  const bool is_list = found != json.end() && found->is_array();
-  if (!is_list || found->size() > kMaxAlternatives) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("job config: no list of at most ", kMaxAlternatives,
-                     " alternative codecs"));
-  }
-  for (const Json& entry : *found) {
-    if (!entry.is_string()) {
-      return absl::InvalidArgumentError(
-          "job config: an alternative codec is not a string");
-    }
-    alternatives.push_back(entry.get<std::string>());
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 std::string OptimizerFact(const OptimizerConfig& config) {
@@ -263,45 +245,30 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   }
   JobConfig config;
   RETURN_IF_ERROR(ParseTensors(json, max_model_bytes, config.tensors));
-  const auto codec = json.find("codec");
-  if (codec == json.end() || !codec->is_string()) {
-    return absl::InvalidArgumentError("job config: no codec");
-  }
-  absl::Status status;
+  JsonFields fields(json, kJobConfigFields);
   CompressionConfig& gc = config.compression;
-  gc.type = codec->get<std::string>();
-  RETURN_IF_ERROR(ParseAlternatives(json, gc.alternatives));
-  const auto rules = json.find("rules");
-  if (rules == json.end() || !rules->is_string()) {
-    return absl::InvalidArgumentError("job config: no codec rules");
-  }
-  gc.rules = rules->get<std::string>();
+  gc.type = fields.Text("codec");
+  gc.alternatives = fields.Texts("alternatives", kMaxAlternatives);
+  gc.rules = fields.Text("rules");
   gc.threshold.kind = static_cast<ThresholdSpec::Kind>(
-      UnsignedField(json, "threshold_kind", 0, 3, status));
-  gc.threshold.value = FloatField(json, "threshold_bits", status);
-  gc.batch_size =
-      static_cast<int>(UnsignedField(json, "batch_size", 1, 1 << 30, status));
-  gc.min_bytes = static_cast<int64_t>(
-      UnsignedField(json, "min_bytes", 0, uint64_t{1} << 62, status));
-  gc.reply = static_cast<ReplyMode>(UnsignedField(json, "reply", 0, 3, status));
-  gc.packing =
-      static_cast<PackingMode>(UnsignedField(json, "packing", 0, 2, status));
-  gc.nonfinite = static_cast<NonFinitePolicy>(
-      UnsignedField(json, "nonfinite", 0, 3, status));
-  gc.warmup_steps = static_cast<int64_t>(
-      UnsignedField(json, "warmup_steps", 0, uint64_t{1} << 62, status));
-  gc.has_guard = UnsignedField(json, "has_guard", 0, 1, status) != 0;
-  gc.starts_dense = UnsignedField(json, "starts_dense", 0, 1, status) != 0;
+      fields.Integer("threshold_kind", 0u, 3u));
+  gc.threshold.value = FloatField(fields, "threshold_bits");
+  gc.batch_size = fields.Integer("batch_size", 1, 1 << 30);
+  gc.min_bytes = fields.Integer("min_bytes", int64_t{0}, kMost);
+  gc.reply = static_cast<ReplyMode>(fields.Integer("reply", 0u, 3u));
+  gc.packing = static_cast<PackingMode>(fields.Integer("packing", 0u, 2u));
+  gc.nonfinite =
+      static_cast<NonFinitePolicy>(fields.Integer("nonfinite", 0u, 3u));
+  gc.warmup_steps = fields.Integer("warmup_steps", int64_t{0}, kMost);
+  gc.has_guard = fields.Integer("has_guard", 0, 1) != 0;
+  gc.starts_dense = fields.Integer("starts_dense", 0, 1) != 0;
   config.chunk_elems =
-      UnsignedField(json, "chunk_elems", 1, kMaxChunkElems, status);
-  config.has_values = UnsignedField(json, "has_values", 0, 1, status) != 0;
-  config.is_async = UnsignedField(json, "is_async", 0, 1, status) != 0;
+      fields.Integer<uint64_t>("chunk_elems", 1, kMaxChunkElems);
+  config.has_values = fields.Integer("has_values", 0, 1) != 0;
+  config.is_async = fields.Integer("is_async", 0, 1) != 0;
   config.max_staleness =
-      static_cast<int64_t>(UnsignedField(json, "staleness_bound", 0,
-                                         kMaxStaleness + 1, status)) -
-      1;
-  RETURN_IF_ERROR(status);
-  ASSIGN_OR_RETURN(config.optimizer, ReadOptimizerFields(json));
+      fields.Integer<int64_t>("staleness_bound", 0, kMaxStaleness + 1) - 1;
+  ASSIGN_OR_RETURN(config.optimizer, ReadOptimizerFields(fields));
   RETURN_IF_ERROR(CheckConfig(gc, config.optimizer, config.tensors));
   if (config.is_async) {
     RETURN_IF_ERROR(CheckAsync(gc, config.optimizer, config.max_staleness));

@@ -1,28 +1,22 @@
 #pragma once
 
-#include <cstdint>
-#include <nlohmann/json.hpp>
-
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/json_fields.h"
 #include "kvstore/options.h"
 
 // Fields of the JSON that workers and servers tell each other.
 namespace telegrad {
 
-// Reads one unsigned field; leaves an error in `status` when it is missing or
-// outside [low, high].
-uint64_t UnsignedField(const nlohmann::json& json, const char* name,
-                       uint64_t low, uint64_t high, absl::Status& status);
+// Messages of what is wrong with them; JsonFields has it.
+constexpr char kJobConfigFields[] = "job config: field $0 $1";
 
 // Floats travel as their bits: decimal text would round. One that is not finite
 // is an error.
-float FloatField(const nlohmann::json& json, const char* name,
-                 absl::Status& status);
+float FloatField(JsonFields& json, const char* name);
 
 // An optimizer as an object.
-nlohmann::json OptimizerFields(const OptimizerConfig& config);
+JsonFields::Json OptimizerFields(const OptimizerConfig& config);
 // Reads these fields of an object.
-absl::StatusOr<OptimizerConfig> ReadOptimizerFields(const nlohmann::json& json);
+absl::StatusOr<OptimizerConfig> ReadOptimizerFields(JsonFields& json);
 
 }  // namespace telegrad
