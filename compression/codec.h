@@ -45,6 +45,10 @@ enum class CodecId : uint8_t {
   kTernGrad = 15,
   kPowerSgd = 16,
   kSparseLoCo = 17,
+  kInt3 = 18,
+  kInt2 = 19,
+  kInt3Shared = 20,
+  kInt2Shared = 21,
 };
 
 // What a codec's text sets: "topk:0.01", "powersgd:rank=2". A codec looks at

@@ -18,11 +18,14 @@ namespace telegrad {
 
 const std::vector<const Codec*>& AllCodecs() {
   static const auto* codecs = new std::vector<const Codec*>{
-      &NoneCodec(),      &TwoBitCodec(),     &PowerSgdCodec(),   &Int8Codec(),
-      &Int4Codec(),      &Int8SharedCodec(), &Int4SharedCodec(), &QsgdCodec(),
-      &TernGradCodec(),  &Fp16Codec(),       &Bf16Codec(),       &OneBitCodec(),
-      &BlockSignCodec(), &ThresholdCodec(),  &TopKCodec(),       &DgcCodec(),
-      &RandomKCodec(),   &SparseLoCoCodec(),
+      &NoneCodec(),       &TwoBitCodec(),     &PowerSgdCodec(),
+      &Int8Codec(),       &Int4Codec(),       &Int3Codec(),
+      &Int2Codec(),       &Int8SharedCodec(), &Int4SharedCodec(),
+      &Int3SharedCodec(), &Int2SharedCodec(), &QsgdCodec(),
+      &TernGradCodec(),   &Fp16Codec(),       &Bf16Codec(),
+      &OneBitCodec(),     &BlockSignCodec(),  &ThresholdCodec(),
+      &TopKCodec(),       &DgcCodec(),        &RandomKCodec(),
+      &SparseLoCoCodec(),
   };
   return *codecs;
 }

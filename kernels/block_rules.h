@@ -59,16 +59,45 @@ TELEGRAD_HOST_DEVICE inline BlockScale ScaleOf(float maximum, float limit,
   return {m / levels, levels / m, m};
 }
 
+// What is added to a block's sum of squares.
+TELEGRAD_HOST_DEVICE inline float SquareOf(float v) {
+  if (!IsFiniteFloat(v)) return 0.0f;
+  const float magnitude = FloatOf(MagnitudeBits(v));
+  return magnitude < kMostForSquare ? v * v : kMostForSquare * kMostForSquare;
+}
+
+// The scale of odd codes, from the sum of squares of `count` elements.
+TELEGRAD_HOST_DEVICE inline BlockScale OddScaleOf(float sum, size_t count,
+                                                  const BlockFormat& format) {
+  const float mean = sum / static_cast<float>(count);
+  if (mean < kLeastMeanSquare) return {0.0f, 0.0f, 0.0f};
+  const float exact =
+      (format.bits == 2 ? kScaleOfFour : kScaleOfEight) * sqrtf(mean);
+  const float scale = FloatOf((FloatBits(exact) + 0x8000u) & 0xFFFF0000u);
+  return {scale, 0.5f / scale, 0.0f};
+}
+
+// The scale where a quantum is given.
+TELEGRAD_HOST_DEVICE inline BlockScale SharedScaleOf(float quantum,
+                                                     uint32_t bits) {
+  return {quantum, (IsOdd(bits) ? 0.5f : 1.0f) / quantum, 0.0f};
+}
+TELEGRAD_HOST_DEVICE inline uint32_t SharedLevels(uint32_t bits) {
+  return (1u << (bits - 1)) - (IsOdd(bits) ? 0 : 1);
+}
+
 // v -> code; v becomes what was not sent.
 TELEGRAD_HOST_DEVICE inline int32_t QuantizeOne(float scale, float inverse,
-                                                float levels, float& v) {
+                                                float levels, bool odd,
+                                                float& v) {
   if (!IsFiniteFloat(v)) return 0;
-  const float scaled = v * inverse;
-  const float clamped = scaled > levels    ? levels
+  const float most = odd ? levels - 1.0f : levels;
+  const float scaled = v * inverse - (odd ? 0.5f : 0.0f);
+  const float clamped = scaled > most      ? most
                         : scaled < -levels ? -levels
                                            : scaled;
   const int32_t code = static_cast<int32_t>(rintf(clamped));
-  v = v - static_cast<float>(code) * scale;
+  v = v - static_cast<float>(odd ? 2 * code + 1 : code) * scale;
   return code;
 }
 
@@ -104,14 +133,15 @@ TELEGRAD_HOST_DEVICE inline float NaturalValue(int32_t code, float scale) {
   return code < 0 ? -value : value;
 }
 
-// Code i of `bits` = 2, 4 or 8.
+// Code i of `bits` = 2 to 8.
 TELEGRAD_HOST_DEVICE inline int32_t UnpackCode(const uint8_t* codes, size_t i,
                                                uint32_t bits) {
-  const size_t per_byte = 8 / bits;
-  const uint32_t shift = static_cast<uint32_t>(i % per_byte) * bits;
+  const uint8_t* const at = codes + i / 8 * bits + i % 8 * bits / 8;
+  const uint32_t shift = static_cast<uint32_t>(i % 8) * bits % 8;
   const uint32_t sign = 1u << (bits - 1);
-  const uint32_t code =
-      (uint32_t{codes[i / per_byte]} >> shift) & (2 * sign - 1);
+  uint32_t code = uint32_t{at[0]} >> shift;
+  if (shift + bits > 8) code |= uint32_t{at[1]} << (8 - shift);
+  code &= 2 * sign - 1;
   return static_cast<int32_t>(code ^ sign) - static_cast<int32_t>(sign);
 }
 

@@ -1,4 +1,5 @@
 // Casts, signs and blocks of integers.
+#include "kernels/block_rules.h"
 #include "kernels/dispatch.h"
 #include "perf/family_cases.h"
 #include "perf/peers.h"
@@ -116,11 +117,14 @@ void AppendBlockSigns(std::vector<KernelCase>& cases) {
 // Decoding is the same for deterministic and stochastic codes.
 void AppendBlock(uint32_t bits, std::vector<KernelCase>& cases) {
   static const kernels::BlockKernels& block = CpuKernels().block;
-  const kernels::BlockFormat format = {
-      .block = 1024, .bits = bits, .levels = (1u << (bits - 1)) - 1};
+  const bool odd = kernels::IsOdd(bits);
+  const kernels::BlockFormat format = {.block = odd ? 256u : 1024u,
+                                       .bits = bits,
+                                       .levels = kernels::SharedLevels(bits),
+                                       .odd = odd};
   const std::string codec = "int" + std::to_string(bits);
   const std::string name = "block" + std::to_string(bits);
-  const double payload = bits / 8.0 + 4.0 / 1024;
+  const double payload = bits / 8.0 + (odd ? 2.0 / 256 : 4.0 / 1024);
   const ShareBody quantize = [format](const Share& s) {
     EncodeStats stats;
     block.quantize(s.grad(), s.residual(), s.n, format, NonFinite::kZero,
@@ -128,13 +132,15 @@ void AppendBlock(uint32_t bits, std::vector<KernelCase>& cases) {
   };
   cases.push_back(FamilyCase(codec, name + "/quantize", 12 + payload,
                              Traffic::kAdd, quantize));
-  cases.push_back(FamilyCase("qsgd", name + "/dither", 4 + payload,
-                             Traffic::kRead, [format](const Share& s) {
-                               EncodeStats stats;
-                               block.dither(s.grad(), s.n, format, {}, {},
-                                            NonFinite::kZero, s.payload(),
-                                            &stats, {});
-                             }));
+  if (!odd) {
+    cases.push_back(FamilyCase("qsgd", name + "/dither", 4 + payload,
+                               Traffic::kRead, [format](const Share& s) {
+                                 EncodeStats stats;
+                                 block.dither(s.grad(), s.n, format, {}, {},
+                                              NonFinite::kZero, s.payload(),
+                                              &stats, {});
+                               }));
+  }
   cases.push_back(FamilyCase(
       codec, name + "/decode", 4 + payload, Traffic::kWrite,
       [format](const Share& s) {
@@ -152,6 +158,8 @@ void AppendBlock(uint32_t bits, std::vector<KernelCase>& cases) {
 void AppendShared(uint32_t bits, std::vector<KernelCase>& cases) {
   static const kernels::BlockKernels& block = CpuKernels().block;
   constexpr float kQuantum = 0x1p-4f;
+  const uint32_t odd = kernels::IsOdd(bits) ? 1 : 0;
+  const uint32_t sum_bits = odd == 0 ? 2 * bits : bits + 2;
   const std::string codec = "int" + std::to_string(bits) + "shared";
   const std::string name = "shared" + std::to_string(bits);
   const double codes = bits / 8.0;
@@ -164,25 +172,26 @@ void AppendShared(uint32_t bits, std::vector<KernelCase>& cases) {
                              Traffic::kAdd, quantize));
   cases.push_back(FamilyCase(
       codec, name + "/decode", 4 + codes, Traffic::kWrite,
-      [bits](const Share& s) {
-        block.shared_decode(s.payload(), s.n, bits, kQuantum, s.out(), {});
+      [bits, odd](const Share& s) {
+        block.shared_decode(s.payload(), s.n, bits, odd, kQuantum, s.out(), {});
       },
       quantize));
   cases.push_back(FamilyCase(
       codec, name + "/decode_add", 8 + codes, Traffic::kUpdate,
-      [bits](const Share& s) {
-        block.shared_decode_add(s.payload(), s.n, bits, kQuantum, s.out(), {});
+      [bits, odd](const Share& s) {
+        block.shared_decode_add(s.payload(), s.n, bits, odd, kQuantum, s.out(),
+                                {});
       },
       quantize));
   // Frames of zeros: what codes say does not matter here.
   cases.push_back(
-      FamilyCase(codec, name + "/sum/W4", kFrames * codes + 2 * codes,
-                 Traffic::kCopy, [bits](const Share& s) {
+      FamilyCase(codec, name + "/sum/W4", kFrames * codes + sum_bits / 8.0,
+                 Traffic::kCopy, [bits, sum_bits](const Share& s) {
                    const uint8_t* frames[kFrames];
                    for (uint32_t f = 0; f < kFrames; ++f) {
                      frames[f] = s.payload() + f * s.n;
                    }
-                   block.sum_codes(frames, kFrames, s.n, bits, 2 * bits,
+                   block.sum_codes(frames, kFrames, s.n, bits, sum_bits,
                                    s.payload() + kFrames * s.n, {});
                  }));
 }
@@ -195,7 +204,7 @@ void AppendNarrowCases(std::vector<KernelCase>& cases) {
   AppendOneBit(cases);
   AppendOneBitCounts(cases);
   AppendBlockSigns(cases);
-  for (const uint32_t bits : {4u, 8u}) {
+  for (const uint32_t bits : {2u, 3u, 4u, 8u}) {
     AppendBlock(bits, cases);
     AppendShared(bits, cases);
   }

@@ -13,11 +13,21 @@ namespace telegrad {
 const Codec& Int8Codec();
 const Codec& Int4Codec();
 
+// Eight and four levels, odd multiples of a scale that follows the block's root
+// mean square, with error feedback (option block, 256). Bytes: 3n/8 or n/4, and
+// 2 per block. What is beyond the outer levels stays in the residual.
+const Codec& Int3Codec();
+const Codec& Int2Codec();
+
 // As int8 and int4, with one quantum for all workers, t/32 (int8shared) or t/2
 // (int4shared) of the threshold t: codes can be added. Bytes: n or n/2. What is
 // beyond 127 or 7 quanta stays in the residual.
 const Codec& Int8SharedCodec();
 const Codec& Int4SharedCodec();
+
+// Odd multiples, to 7 and 3, of the threshold itself. Bytes: 3n/8 or n/4.
+const Codec& Int3SharedCodec();
+const Codec& Int2SharedCodec();
 
 // QSGD with the maximum norm: stochastic rounding to `levels` (127) per block
 // (option block, 512); natural=1: levels are powers of two. Unbiased, without a

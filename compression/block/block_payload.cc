@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/shape_checks.h"
 #include "kernels/block_rules.h"
+#include "kernels/block_runs.h"
 
 namespace telegrad {
 namespace {
@@ -37,9 +37,15 @@ bool ExceedsLevels(const uint8_t* codes, size_t n, uint32_t bits,
 bool IsScale(float scale, const kernels::BlockFormat& format) {
   if (std::bit_cast<uint32_t>(scale) == 0) return true;
   const auto inf = kernels::kMostMaximum;
+  constexpr float kMostSquare =
+      kernels::kMostForSquare * kernels::kMostForSquare;
   const float least =
-      kernels::ScaleOf(kernels::kLeastMaximum, inf, format).scale;
-  const float most = kernels::ScaleOf(kernels::kMostMaximum, inf, format).scale;
+      format.odd
+          ? kernels::OddScaleOf(kernels::kLeastMeanSquare, 1, format).scale
+          : kernels::ScaleOf(kernels::kLeastMaximum, inf, format).scale;
+  const float most =
+      format.odd ? kernels::OddScaleOf(kMostSquare, 1, format).scale
+                 : kernels::ScaleOf(kernels::kMostMaximum, inf, format).scale;
   return scale >= least && scale <= most;  // false for NaN
 }
 
@@ -63,9 +69,11 @@ absl::Status CheckBlock(const uint8_t* codes, size_t num_bytes, float scale,
 absl::Status CheckCodes(const uint8_t* codes, size_t n, uint32_t bits,
                         uint32_t levels) {
   const size_t num_bytes = kernels::CodeBytes(n, bits);
-  const bool is_full = levels == (1u << (bits - 1)) - 1;
-  if (is_full ? HasMostNegative(codes, num_bytes, bits)
-              : ExceedsLevels(codes, n, bits, static_cast<int32_t>(levels))) {
+  const uint32_t most = (1u << (bits - 1)) - 1;
+  if (levels <= most &&
+      (levels == most
+           ? HasMostNegative(codes, num_bytes, bits)
+           : ExceedsLevels(codes, n, bits, static_cast<int32_t>(levels)))) {
     return absl::InvalidArgumentError(
         absl::StrCat("payload holds a code that is not within ", levels));
   }
@@ -80,12 +88,11 @@ absl::Status CheckBlockPayload(ConstBytes payload, size_t n,
                                const kernels::BlockFormat& format) {
   RETURN_IF_ERROR(CheckSize("payload", payload.size,
                             kernels::BlockPayloadBytes(n, format)));
-  const auto* scales = reinterpret_cast<const uint8_t*>(payload.data);
-  const uint8_t* codes = scales + 4 * kernels::NumBlocks(n, format);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data);
+  const uint8_t* codes = bytes + kernels::ScaleBytes(n, format);
   for (size_t from = 0; from < n; from += format.block) {
     const size_t block = from / format.block;
-    float scale;
-    std::memcpy(&scale, scales + 4 * block, sizeof(scale));
+    const float scale = kernels::reference::BlockScaleAt(bytes, block, format);
     const size_t count = std::min(format.block, n - from);
     RETURN_IF_ERROR(CheckBlock(codes + kernels::CodeBytes(from, format.bits),
                                kernels::CodeBytes(count, format.bits), scale,

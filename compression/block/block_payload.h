@@ -10,8 +10,9 @@
 // What an encoder of kernels/block.h cannot have written.
 namespace telegrad {
 
-// InvalidArgument for codes that do not occur (below -levels or above levels)
-// and for bits behind the end. `codes` has CodeBytes(n, bits).
+// InvalidArgument for codes that do not occur (below -levels or above levels;
+// all do where levels is 2^(bits-1)) and for bits behind the end. `codes` has
+// CodeBytes(n, bits).
 absl::Status CheckCodes(const uint8_t* codes, size_t n, uint32_t bits,
                         uint32_t levels);
 

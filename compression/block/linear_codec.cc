@@ -2,12 +2,14 @@
 #include "compression/block/block_codecs.h"
 #include "compression/block/scaled_codec.h"
 #include "compression/device_kernels.h"
+#include "kernels/block_rules.h"
 #include "kernels/gather.h"
 
 namespace telegrad {
 namespace {
 
-CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
+CodecTraits MakeTraits(const char* name, CodecId id, const char* summary,
+                       double block = 1024) {
   return {
       .name = name,
       .id = id,
@@ -21,7 +23,7 @@ CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
       .decodes_any_bits = true,
       .options = {{.name = "block",
                    .field = &CodecOptions::block,
-                   .standard = 1024,
+                   .standard = block,
                    .low = 64,
                    .high = 65536,
                    .is_integer = true,
@@ -93,7 +95,8 @@ class Linear : public Codec {
     const kernels::BlockFormat format = {
         .block = static_cast<size_t>(options.block),
         .bits = bits_,
-        .levels = (1u << (bits_ - 1)) - 1};
+        .levels = kernels::SharedLevels(bits_),
+        .odd = kernels::IsOdd(bits_)};
     return std::make_unique<PreparedLinear>(traits_, num_elems, *table, format,
                                             options.residual != 0);
   }
@@ -118,6 +121,22 @@ const Codec& Int4Codec() {
       MakeTraits("int4", CodecId::kInt4,
                  "4-bit integers, a scale per block, error feedback"),
       4);
+  return *codec;
+}
+
+const Codec& Int3Codec() {
+  static const Linear* codec = new Linear(
+      MakeTraits("int3", CodecId::kInt3,
+                 "8 levels without 0, a scale per block, error feedback", 256),
+      3);
+  return *codec;
+}
+
+const Codec& Int2Codec() {
+  static const Linear* codec = new Linear(
+      MakeTraits("int2", CodecId::kInt2,
+                 "4 levels without 0, a scale per block, error feedback", 256),
+      2);
   return *codec;
 }
 

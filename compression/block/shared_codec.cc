@@ -1,3 +1,4 @@
+#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -5,6 +6,7 @@
 #include "compression/block/block_codecs.h"
 #include "compression/block/scaled_codec.h"
 #include "compression/device_kernels.h"
+#include "kernels/block_rules.h"
 
 namespace telegrad {
 namespace {
@@ -20,7 +22,8 @@ constexpr double kPerRms = 1.25;
 constexpr float kQuantaOfInt8 = 32;
 constexpr float kQuantaOfInt4 = 2;
 
-CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
+CodecTraits MakeTraits(const char* name, CodecId id, const char* summary,
+                       double per_rms = kPerRms) {
   return {
       .name = name,
       .id = id,
@@ -32,7 +35,7 @@ CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
       .needs_threshold = true,
       .summary = summary,
       .decodes_any_bits = true,
-      .auto_threshold_per_rms = kPerRms,
+      .auto_threshold_per_rms = per_rms,
   };
 }
 
@@ -46,7 +49,7 @@ absl::Status CheckThreshold(float threshold) {
 }
 
 int32_t SumAt(const uint8_t* sums, size_t i, uint32_t bits) {
-  if (bits == 8) return static_cast<int8_t>(sums[i]);
+  if (bits <= 8) return kernels::UnpackCode(sums, i, bits);
   if (bits == 16) {
     int16_t value;
     std::memcpy(&value, sums + 2 * i, sizeof(value));
@@ -63,7 +66,7 @@ class PreparedShared : public SelfContainedCodec {
                  const kernels::KernelTable& table, uint32_t bits, float quanta)
       : SelfContainedCodec(codec_traits, num_elems, table),
         bits_(bits),
-        levels_((1u << (bits - 1)) - 1),
+        levels_(kernels::SharedLevels(bits)),
         quanta_(quanta) {}
 
   size_t max_encoded_bytes() const override {
@@ -104,7 +107,7 @@ class PreparedShared : public SelfContainedCodec {
   absl::Status Decode(ConstBytes payload, float threshold, Bytes out,
                       Stream stream) const override {
     RETURN_IF_ERROR(CheckSizes(payload, threshold, out));
-    kernels().block.shared_decode(AsCodes(payload), num_elems(), bits_,
+    kernels().block.shared_decode(AsCodes(payload), num_elems(), bits_, Odd(1),
                                   threshold / quanta_, AsFloats(out), stream);
     return absl::OkStatus();
   }
@@ -113,8 +116,8 @@ class PreparedShared : public SelfContainedCodec {
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckSizes(payload, threshold, sum));
     kernels().block.shared_decode_add(AsCodes(payload), num_elems(), bits_,
-                                      threshold / quanta_, AsFloats(sum),
-                                      stream);
+                                      Odd(1), threshold / quanta_,
+                                      AsFloats(sum), stream);
     return absl::OkStatus();
   }
 
@@ -135,13 +138,19 @@ class PreparedShared : public SelfContainedCodec {
   absl::Status ValidateSum(ConstBytes sum,
                            uint32_t num_payloads) const override {
     RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
-    const auto most = static_cast<int64_t>(num_payloads) * levels_;
+    const uint32_t bits = SumBits(num_payloads);
+    const int64_t least = -int64_t{num_payloads} * levels_;
+    const int64_t most = -least - Odd(num_payloads);
     bool is_within = true;
     for (size_t i = 0; i < num_elems(); ++i) {
-      const int64_t k = SumAt(AsCodes(sum), i, SumBits(num_payloads));
-      is_within &= k >= -most && k <= most;
+      const int64_t k = SumAt(AsCodes(sum), i, bits);
+      is_within &= k >= least && k <= most;
     }
-    if (is_within) return absl::OkStatus();
+    if (is_within) {
+      return bits > 8 ? absl::OkStatus()
+                      : CheckCodes(AsCodes(sum), num_elems(), bits,
+                                   1u << (bits - 1));
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("a sum of ", num_payloads, " codes is beyond ", most));
   }
@@ -152,8 +161,8 @@ class PreparedShared : public SelfContainedCodec {
     RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
     RETURN_IF_ERROR(CheckThreshold(threshold));
     kernels().block.shared_decode(AsCodes(sum), num_elems(),
-                                  SumBits(num_payloads), threshold / quanta_,
-                                  AsFloats(out), stream);
+                                  SumBits(num_payloads), Odd(num_payloads),
+                                  threshold / quanta_, AsFloats(out), stream);
     return absl::OkStatus();
   }
 
@@ -169,8 +178,17 @@ class PreparedShared : public SelfContainedCodec {
   }
 
  private:
-  // 8, 16 or 32, the least that holds num_payloads * levels.
+  // How many odd codes there are in so many added.
+  uint32_t Odd(uint32_t num_payloads) const {
+    return kernels::IsOdd(bits_) ? num_payloads : 0;
+  }
+
+  // 8, 16 or 32, the least that holds num_payloads * levels; odd: any up to 8.
   uint32_t SumBits(uint32_t num_payloads) const {
+    if (kernels::IsOdd(bits_)) {
+      const auto bits = bits_ + std::bit_width(num_payloads - 1);
+      return bits <= 8 ? bits : bits <= 16 ? 16 : 32;
+    }
     const uint64_t most = uint64_t{num_payloads} * levels_;
     return bits_ == 4 && most <= 127 ? 8 : most <= 32767 ? 16 : 32;
   }
@@ -223,6 +241,26 @@ const Codec& Int4SharedCodec() {
       MakeTraits("int4shared", CodecId::kInt4Shared,
                  "4-bit integers, one quantum for all workers, error feedback"),
       4, kQuantaOfInt4);
+  return *codec;
+}
+
+const Codec& Int3SharedCodec() {
+  static const Shared* codec = new Shared(
+      MakeTraits(
+          "int3shared", CodecId::kInt3Shared,
+          "8 levels without 0, one scale for all workers, error feedback",
+          kernels::kScaleOfEight),
+      3, 1);
+  return *codec;
+}
+
+const Codec& Int2SharedCodec() {
+  static const Shared* codec = new Shared(
+      MakeTraits(
+          "int2shared", CodecId::kInt2Shared,
+          "4 levels without 0, one scale for all workers, error feedback",
+          kernels::kScaleOfFour),
+      2, 1);
   return *codec;
 }
 

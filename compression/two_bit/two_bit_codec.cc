@@ -184,7 +184,7 @@ class PreparedTwoBit : public PreparedCodec {
       const float unit = std::ldexp(threshold, state.unit_scale - scale);
       // Integers of 32 bits with one quantum are codes of that kernel, too.
       kernels_.block.shared_decode_add(AsCodes(state.residual.view()),
-                                       num_elems_, 32, unit, AsFloats(sum),
+                                       num_elems_, 32, 0, unit, AsFloats(sum),
                                        stream);
     }
     state = {};

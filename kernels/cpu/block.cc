@@ -1,6 +1,7 @@
 #include "kernels/block.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/block_runs.h"
 #include "kernels/cpu/targets.h"
@@ -12,6 +13,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/block_codes-inl.h"
 #include "kernels/cpu/block_decode-inl.h"
+#include "kernels/cpu/block_scale-inl.h"
 #include "kernels/cpu/place_apart-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
@@ -25,73 +27,19 @@ void FillBlock(KernelTable&) {}
 
 #else
 
-constexpr uint32_t kInfinityBits = 0x7F800000;
-constexpr size_t kGroupBytes = 4 * kGroup;
-
 size_t EndOf(size_t from, size_t n, size_t block) {
   return n - from < block ? n : from + block;
 }
 
-HWY_INLINE VI Magnitude(VF v) {
-  return hn::And(hn::BitCast(DI(), v), hn::Set(DI(), 0x7FFFFFFF));
-}
-
-// The bits of the largest magnitude of what it takes: kInfinityBits or more
-// when one is not finite.
-template <bool kHasResidual>
-class Maximum {
- public:
-  // Initialisers of members would not be compiled for the target.
-  HWY_INLINE Maximum() : most0_(hn::Zero(DI())), most1_(hn::Zero(DI())) {}
-
-  // A group. Fetches the gradient `ahead` bytes on.
-  HWY_INLINE void Take(const float* g, const float* r, size_t ahead) {
-    PrefetchRead<kGroupBytes>(g, ahead);
-    for (size_t j = 0; j < kGroup; j += 2 * kLanes) {
-      most0_ = hn::Max(most0_, Magnitude(Values(g, r, j)));
-      most1_ = hn::Max(most1_, Magnitude(Values(g, r, j + kLanes)));
-    }
-  }
-  HWY_INLINE bool IsFinite() const {
-    return hn::AllTrue(DI(), hn::Lt(hn::Max(most0_, most1_),
-                                    hn::Set(DI(), int32_t{kInfinityBits})));
-  }
-  // Takes [from, to) and returns the bits.
-  HWY_INLINE uint32_t Finish(const float* grad, const float* residual,
-                             size_t from, size_t to, size_t ahead) {
-    size_t i = from;
-    for (; i + kGroup <= to; i += kGroup) {
-      Take(grad + i, kHasResidual ? residual + i : nullptr, ahead);
-    }
-    uint32_t most = static_cast<uint32_t>(
-        hn::GetLane(hn::MaxOfLanes(DI(), hn::Max(most0_, most1_))));
-    for (; i < to; ++i) {
-      const uint32_t bits =
-          MagnitudeBits(kHasResidual ? residual[i] + grad[i] : grad[i]);
-      if (bits > most) most = bits;
-    }
-    return most;
-  }
-
- private:
-  HWY_INLINE static VF Values(const float* g, const float* r, size_t j) {
-    const VF v = hn::LoadU(DF(), g + j);
-    if constexpr (!kHasResidual) return v;
-    return hn::Add(hn::LoadU(DF(), r + j), v);
-  }
-
-  VI most0_;
-  VI most1_;
-};
-
 struct ScaleVectors {
   VF scale, inverse, low, high;
 };
+template <bool kOdd>
 HWY_INLINE ScaleVectors VectorsOf(const BlockScale& scale, uint32_t levels) {
   const DF df;
   const float most = static_cast<float>(levels);
   return {hn::Set(df, scale.scale), hn::Set(df, scale.inverse),
-          hn::Set(df, -most), hn::Set(df, most)};
+          hn::Set(df, -most), hn::Set(df, kOdd ? most - 1.0f : most)};
 }
 
 // Added to a value of magnitude below 2^22 it rounds the value to the nearest
@@ -101,78 +49,92 @@ constexpr float kRounding = 0x1.8p23f;
 
 // Leaves in r what the code of g + r does not say; its bits' lowest byte is the
 // code.
+template <bool kOdd>
 HWY_INLINE VU Quantize(const float* g, float* r, const ScaleVectors& s) {
   const DF df;
   const VF rounding = hn::Set(df, kRounding);
   const VF v = hn::Add(hn::LoadU(df, r), hn::LoadU(df, g));
-  const VF clamped = hn::Min(hn::Max(hn::Mul(v, s.inverse), s.low), s.high);
+  VF scaled = hn::Mul(v, s.inverse);
+  if constexpr (kOdd) scaled = hn::Sub(scaled, hn::Set(df, 0.5f));
+  const VF clamped = hn::Min(hn::Max(scaled, s.low), s.high);
   const VF sum = hn::Add(clamped, rounding);
-  const VF rounded = hn::Sub(sum, rounding);
+  VF rounded = hn::Sub(sum, rounding);
+  if constexpr (kOdd) {
+    rounded = hn::Add(hn::Add(rounded, rounded), hn::Set(df, 1.0f));
+  }
   hn::StoreU(hn::Sub(v, hn::Mul(rounded, s.scale)), df, r);
   return hn::BitCast(DU(), sum);
 }
 
-// Puts the codes of 64 finite elements. Returns how many are not 0.
-template <uint32_t kBits, Put kPut>
+// Puts the codes of 64 finite elements. Returns how many are not 0; odd: all.
+template <uint32_t kBits, bool kOdd, Put kPut>
 HWY_INLINE size_t QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
                                 uint8_t* to) {
   const DB d8;
   size_t num_zero = 0;
   for (size_t j = 0; j < kGroup; j += 4 * kLanes) {
-    const VU a = Quantize(g + j, r + j, s);
-    const VU b = Quantize(g + j + kLanes, r + j + kLanes, s);
-    const VU c = Quantize(g + j + 2 * kLanes, r + j + 2 * kLanes, s);
-    const VU d = Quantize(g + j + 3 * kLanes, r + j + 3 * kLanes, s);
+    const VU a = Quantize<kOdd>(g + j, r + j, s);
+    const VU b = Quantize<kOdd>(g + j + kLanes, r + j + kLanes, s);
+    const VU c = Quantize<kOdd>(g + j + 2 * kLanes, r + j + 2 * kLanes, s);
+    const VU d = Quantize<kOdd>(g + j + 3 * kLanes, r + j + 3 * kLanes, s);
     const auto codes = LowestBytes(a, b, c, d);
     PutPacked<kBits, kPut>(codes, to + j / 8 * kBits);
-    num_zero += hn::CountTrue(d8, hn::Eq(codes, hn::Zero(d8)));
+    if constexpr (!kOdd) {
+      num_zero += hn::CountTrue(d8, hn::Eq(codes, hn::Zero(d8)));
+    }
   }
   return kGroup - num_zero;
 }
 
-// While a block is quantized, the maximum of the next one is found: memory then
-// has as much to do at any time.
-template <uint32_t kBits, Put kPut>
+// While a block is quantized, the maximum (odd: the squares) of the next one is
+// found: memory then has as much to do at any time.
+template <uint32_t kBits, bool kOdd, Put kPut>
 void QuantizeBlocks(const float* HWY_RESTRICT grad,
                     float* HWY_RESTRICT residual, size_t n,
                     const BlockFormat& format, NonFinite nonfinite,
                     uint8_t* HWY_RESTRICT payload, EncodeStats* stats) {
-  uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  using Measure = std::conditional_t<kOdd, Squares, Maximum<true>>;
+  uint8_t* codes = payload + ScaleBytes(n, format);
   const size_t ahead = PrefetchBytes();
-  uint32_t bits = Maximum<true>().Finish(grad, residual, 0,
-                                         EndOf(0, n, format.block), ahead);
+  auto measured =
+      Measure().Finish(grad, residual, 0, EndOf(0, n, format.block), ahead);
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format.block);
     const size_t whole = (to - from) / kGroup * kGroup;
-    const bool is_finite = bits < kInfinityBits;
-    const float maximum =
-        is_finite ? FloatOf(bits)
-                  : reference::MaxOfRun(grad, residual, from, to, nonfinite);
-    const BlockScale scale = ScaleOf(maximum, kMostMaximum, format);
-    std::memcpy(payload + from / format.block * 4, &scale.scale, 4);
-    const ScaleVectors vectors = VectorsOf(scale, format.levels);
-    Maximum<true> next_maximum;
+    const bool is_finite = measured < Measure::kMost;
+    BlockScale scale;
+    if (!is_finite) {
+      scale =
+          reference::ScaleOfRun(grad, residual, from, to, format, nonfinite);
+    } else if constexpr (kOdd) {
+      scale = OddScaleOf(measured, to - from, format);
+    } else {
+      scale = ScaleOf(FloatOf(measured), kMostMaximum, format);
+    }
+    reference::PutBlockScale(scale.scale, from / format.block, format, payload);
+    const ScaleVectors vectors = VectorsOf<kOdd>(scale, format.levels);
+    Measure next_measure;
     size_t next = to;  // what it has not taken
     size_t num_nonzero = 0;
     size_t i = from;
     for (; is_finite && i + kGroup <= to; i += kGroup) {
       if (next + kGroup <= n) {
         PrefetchWrite<kGroupBytes>(residual + next, ahead);
-        next_maximum.Take(grad + next, residual + next, ahead);
+        next_measure.Take(grad + next, residual + next, ahead);
         next += kGroup;
       }
       const size_t j = from + PlaceApart<kGroup>(i - from, whole);
       PrefetchPut<kPut, kGroup / 8 * kBits>(codes + j / 8 * kBits, ahead);
-      num_nonzero += QuantizeGroup<kBits, kPut>(grad + j, residual + j, vectors,
-                                                codes + j / 8 * kBits);
+      num_nonzero += QuantizeGroup<kBits, kOdd, kPut>(
+          grad + j, residual + j, vectors, codes + j / 8 * kBits);
     }
-    stats->num_nonzero += num_nonzero;
+    stats->num_nonzero += kOdd && scale.scale == 0 ? 0 : num_nonzero;
     if (i < to) {
       reference::QuantizeRun(grad, residual, i, to, scale, format.levels, kBits,
-                             nonfinite, codes, stats);
+                             kOdd, nonfinite, codes, stats);
     }
-    bits = next_maximum.Finish(grad, residual, next, EndOf(to, n, format.block),
-                               ahead);
+    measured = next_measure.Finish(grad, residual, next,
+                                   EndOf(to, n, format.block), ahead);
   }
   EndPut<kPut>();
 }
@@ -181,8 +143,9 @@ template <uint32_t kBits, Put kPut>
 void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                   size_t n, const BlockScale& scale, NonFinite nonfinite,
                   uint8_t* HWY_RESTRICT codes, EncodeStats* stats) {
-  constexpr uint32_t kLevels = (1u << (kBits - 1)) - 1;
-  const ScaleVectors vectors = VectorsOf(scale, kLevels);
+  constexpr bool kOdd = IsOdd(kBits);
+  const uint32_t levels = SharedLevels(kBits);
+  const ScaleVectors vectors = VectorsOf<kOdd>(scale, levels);
   const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
@@ -191,16 +154,16 @@ void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
     Maximum<true> maximum;
     maximum.Take(grad + i, residual + i, ahead);
     if (HWY_UNLIKELY(!maximum.IsFinite())) {
-      reference::QuantizeRun(grad, residual, i, i + kGroup, scale, kLevels,
-                             kBits, nonfinite, codes, stats);
+      reference::QuantizeRun(grad, residual, i, i + kGroup, scale, levels,
+                             kBits, kOdd, nonfinite, codes, stats);
       continue;
     }
-    stats->num_nonzero += QuantizeGroup<kBits, kPut>(
+    stats->num_nonzero += QuantizeGroup<kBits, kOdd, kPut>(
         grad + i, residual + i, vectors, codes + i / 8 * kBits);
   }
   EndPut<kPut>();
-  reference::QuantizeRun(grad, residual, i, n, scale, kLevels, kBits, nonfinite,
-                         codes, stats);
+  reference::QuantizeRun(grad, residual, i, n, scale, levels, kBits, kOdd,
+                         nonfinite, codes, stats);
 }
 
 // Codes of kLanes finite elements.
@@ -260,7 +223,7 @@ void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
                   const BlockFormat& format, float limit, const DrawKey& draw,
                   NonFinite nonfinite, uint8_t* HWY_RESTRICT payload,
                   EncodeStats* stats) {
-  uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  uint8_t* codes = payload + ScaleBytes(n, format);
   const VI levels = hn::Set(DI(), static_cast<int32_t>(format.levels));
   const DrawKeys keys = KeysOf(draw);
   const size_t ahead = PrefetchBytes();
@@ -295,14 +258,16 @@ void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
 void BlockQuantize(const float* grad, float* residual, size_t n,
                    BlockFormat format, NonFinite nonfinite, uint8_t* payload,
                    EncodeStats* stats, Stream) {
-  const bool streams = StreamsBytes(payload + 4 * NumBlocks(n, format),
-                                    CodeBytes(n, format.bits));
-  const auto encode = format.bits == 2 ? QuantizeBlocks<2, Put::kOver>
-                      : format.bits == 4
-                          ? (streams ? QuantizeBlocks<4, Put::kStream>
-                                     : QuantizeBlocks<4, Put::kOver>)
-                          : (streams ? QuantizeBlocks<8, Put::kStream>
-                                     : QuantizeBlocks<8, Put::kOver>);
+  const bool streams =
+      StreamsBytes(payload + ScaleBytes(n, format), CodeBytes(n, format.bits));
+  const auto encode =
+      format.odd ? (format.bits == 2 ? QuantizeBlocks<2, true, Put::kOver>
+                                     : QuantizeBlocks<3, true, Put::kOver>)
+      : format.bits == 2 ? QuantizeBlocks<2, false, Put::kOver>
+      : format.bits == 4 ? (streams ? QuantizeBlocks<4, false, Put::kStream>
+                                    : QuantizeBlocks<4, false, Put::kOver>)
+                         : (streams ? QuantizeBlocks<8, false, Put::kStream>
+                                    : QuantizeBlocks<8, false, Put::kOver>);
   encode(grad, residual, n, format, nonfinite, payload, stats);
 }
 
@@ -311,11 +276,12 @@ void SharedQuantize(const float* grad, float* residual, size_t n, uint32_t bits,
                     EncodeStats* stats, Stream) {
   const bool streams = StreamsBytes(codes, CodeBytes(n, bits));
   const auto encode = bits == 2   ? SharedGroups<2, Put::kOver>
+                      : bits == 3 ? SharedGroups<3, Put::kOver>
                       : bits == 4 ? (streams ? SharedGroups<4, Put::kStream>
                                              : SharedGroups<4, Put::kOver>)
                                   : (streams ? SharedGroups<8, Put::kStream>
                                              : SharedGroups<8, Put::kOver>);
-  encode(grad, residual, n, {quantum, 1.0f / quantum, 0.0f}, nonfinite, codes,
+  encode(grad, residual, n, SharedScaleOf(quantum, bits), nonfinite, codes,
          stats);
 }
 

@@ -69,6 +69,32 @@ HWY_INLINE size_t NumNonzero(const int8_t* group) {
   return kGroup - num_zero;
 }
 
+// The lowest kBits bits of every 2 * kStep bits.
+template <uint32_t kBits, uint32_t kStep>
+constexpr uint64_t kFields = [] {
+  uint64_t fields = 0;
+  for (uint32_t at = 0; at < 64; at += 2 * kStep) {
+    fields |= ((uint64_t{1} << kBits) - 1) << at;
+  }
+  return fields;
+}();
+
+// Pairs of fields of kBits bits, kStep bits apart, come together; and back.
+template <uint32_t kBits, uint32_t kStep, class D>
+HWY_INLINE hn::Vec<D> Joined(D d, hn::Vec<D> fields) {
+  constexpr uint64_t kLow = kFields<kBits, kStep>;
+  return hn::Or(hn::And(fields, hn::Set(d, kLow)),
+                hn::And(hn::ShiftRight<kStep - kBits>(fields),
+                        hn::Set(d, kLow << kBits)));
+}
+template <uint32_t kBits, uint32_t kStep, class D>
+HWY_INLINE hn::Vec<D> Apart(D d, hn::Vec<D> fields) {
+  constexpr uint64_t kLow = kFields<kBits, kStep>;
+  return hn::Or(
+      hn::And(fields, hn::Set(d, kLow)),
+      hn::And(hn::ShiftLeft<kStep - kBits>(fields), hn::Set(d, kLow << kStep)));
+}
+
 // Puts a vector's codes, a byte each, as kBits each.
 template <uint32_t kBits, Put kPut>
 HWY_INLINE void PutPacked(hn::Vec<DB> codes, uint8_t* to) {
@@ -84,6 +110,16 @@ HWY_INLINE void PutPacked(hn::Vec<DB> codes, uint8_t* to) {
         hn::Or(hn::And(pair, hn::Set(d16, 0x000F)),
                hn::And(hn::ShiftRight<4>(pair), hn::Set(d16, 0x00F0)));
     PutCodes<kPut>(d8, hn::DemoteTo(d8, hn::BitCast(di16, packed)), to);
+  } else if constexpr (kBits != 2) {
+    const hn::Repartition<uint64_t, DB> d64;
+    auto fields = Joined<kBits, 8>(d64, hn::BitCast(d64, codes));
+    fields = Joined<2 * kBits, 16>(d64, fields);
+    fields = Joined<4 * kBits, 32>(d64, fields);
+    alignas(64) std::array<uint64_t, hn::MaxLanes(d64)> words;
+    hn::Store(fields, d64, words.data());
+    for (size_t w = 0; w < words.size(); ++w) {
+      std::memcpy(to + kBits * w, &words[w], kBits);
+    }
   } else {
     const hn::Rebind<uint8_t, DU> d8;
     const DU du;
@@ -128,6 +164,19 @@ HWY_INLINE void UnpackGroup(const uint8_t* codes, int8_t* group) {
       const auto pair =
           hn::And(hn::Or(byte, hn::ShiftLeft<4>(byte)), hn::Set(d16, 0x0F0F));
       StoreExtended<4>(d16, pair, group + 2 * j);
+    }
+  } else if constexpr (kBits != 2) {
+    const hn::Repartition<uint64_t, DB> d64;
+    alignas(64) std::array<uint64_t, kGroup / 8> words = {};
+    for (size_t w = 0; w < words.size(); ++w) {
+      std::memcpy(&words[w], codes + kBits * w, kBits);
+    }
+    for (size_t w = 0; w < words.size(); w += hn::MaxLanes(d64)) {
+      auto fields = hn::Load(d64, words.data() + w);
+      fields = Apart<4 * kBits, 32>(d64, fields);
+      fields = Apart<2 * kBits, 16>(d64, fields);
+      fields = Apart<kBits, 8>(d64, fields);
+      StoreExtended<kBits>(d64, fields, group + 8 * w);
     }
   } else {
     const hn::Rebind<uint8_t, DU> d8;

@@ -20,6 +20,21 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
+// What codes say in scales, as reference::TimesTwo.
+class TimesTwo {
+ public:
+  HWY_INLINE explicit TimesTwo(uint32_t odd)
+      : mask_(hn::Set(DI(), odd == 0 ? 0 : -1)),
+        odd_(hn::Set(DI(), static_cast<int32_t>(odd))) {}
+  HWY_INLINE VI operator()(VI code) const {
+    return hn::Add(hn::Add(code, hn::And(code, mask_)), odd_);
+  }
+
+ private:
+  VI mask_;
+  VI odd_;
+};
+
 HWY_INLINE VF LinearLanes(VI code, VF scale) {
   return hn::Mul(hn::ConvertTo(DF(), code), scale);
 }
@@ -41,8 +56,10 @@ HWY_INLINE VF NaturalLanes(VI code, VF scale) {
 // Elements [from, to), from a multiple of 64.
 template <uint32_t kBits, bool kNatural, Put kPut>
 HWY_INLINE void DecodeRun(const uint8_t* HWY_RESTRICT codes, size_t from,
-                          size_t to, float factor, float* HWY_RESTRICT out) {
+                          size_t to, uint32_t odd, float factor,
+                          float* HWY_RESTRICT out) {
   const size_t ahead = PrefetchBytes();
+  const TimesTwo times_two(odd);
   const VF scale = hn::Set(DF(), factor);
   alignas(64) int8_t group[kGroup];
   size_t i = from;
@@ -51,24 +68,24 @@ HWY_INLINE void DecodeRun(const uint8_t* HWY_RESTRICT codes, size_t from,
     UnpackGroup<kBits>(codes + i / 8 * kBits, group);
     for (size_t j = 0; j < kGroup; j += kLanes) {
       const VI code = LoadFromBytes(group + j);
-      PutLanes<kPut>(
-          kNatural ? NaturalLanes(code, scale) : LinearLanes(code, scale),
-          out + i + j);
+      PutLanes<kPut>(kNatural ? NaturalLanes(code, scale)
+                              : LinearLanes(times_two(code), scale),
+                     out + i + j);
     }
   }
-  reference::DecodeRun(codes, i, to, kBits, factor, kNatural, kPut == Put::kAdd,
-                       out);
+  reference::DecodeRun(codes, i, to, kBits, odd, factor, kNatural,
+                       kPut == Put::kAdd, out);
 }
 
 template <uint32_t kBits, bool kNatural, Put kPut>
 void DecodeBlocks(const uint8_t* payload, size_t n, const BlockFormat& format,
                   float* out) {
-  const uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  const uint8_t* codes = payload + ScaleBytes(n, format);
   for (size_t from = 0; from < n; from += format.block) {
-    float scale;
-    std::memcpy(&scale, payload + from / format.block * 4, 4);
     const size_t to = n - from < format.block ? n : from + format.block;
-    DecodeRun<kBits, kNatural, kPut>(codes, from, to, scale, out);
+    DecodeRun<kBits, kNatural, kPut>(
+        codes, from, to, format.odd,
+        reference::BlockScaleAt(payload, from / format.block, format), out);
   }
 }
 
@@ -77,6 +94,7 @@ void DecodeAs(const uint8_t* payload, size_t n, const BlockFormat& format,
               float* out) {
   const auto decode = format.bits == 8   ? DecodeBlocks<8, kNatural, kPut>
                       : format.bits == 4 ? DecodeBlocks<4, kNatural, kPut>
+                      : format.bits == 3 ? DecodeBlocks<3, false, kPut>
                                          : DecodeBlocks<2, kNatural, kPut>;
   decode(payload, n, format, out);
 }
@@ -102,9 +120,10 @@ void BlockDecodeAdd(const uint8_t* payload, size_t n, BlockFormat format,
 
 // Sums, of 16 or 32 bits.
 template <typename T, Put kPut>
-void DecodeWide(const uint8_t* HWY_RESTRICT codes, size_t n, float quantum,
-                float* HWY_RESTRICT out) {
+void DecodeWide(const uint8_t* HWY_RESTRICT codes, size_t n, uint32_t odd,
+                float quantum, float* HWY_RESTRICT out) {
   const size_t ahead = PrefetchBytes();
+  const TimesTwo times_two(odd);
   const hn::Rebind<T, DF> d;
   const VF scale = hn::Set(DF(), quantum);
   alignas(64) T values[kLanes];
@@ -118,34 +137,39 @@ void DecodeWide(const uint8_t* HWY_RESTRICT codes, size_t n, float quantum,
     } else {
       code = hn::PromoteTo(DI(), hn::Load(d, values));
     }
-    PutLanes<kPut>(LinearLanes(code, scale), out + i);
+    PutLanes<kPut>(LinearLanes(times_two(code), scale), out + i);
   }
-  reference::DecodeRun(codes, i, n, 8 * sizeof(T), quantum, false,
+  reference::DecodeRun(codes, i, n, 8 * sizeof(T), odd, quantum, false,
                        kPut == Put::kAdd, out);
 }
 
 template <Put kPut>
-void DecodeShared(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
-                  float* out) {
-  if (bits == 32) return DecodeWide<int32_t, kPut>(codes, n, quantum, out);
-  if (bits == 16) return DecodeWide<int16_t, kPut>(codes, n, quantum, out);
-  if (bits == 8) return DecodeRun<8, false, kPut>(codes, 0, n, quantum, out);
-  if (bits == 4) return DecodeRun<4, false, kPut>(codes, 0, n, quantum, out);
-  DecodeRun<2, false, kPut>(codes, 0, n, quantum, out);
+void DecodeShared(const uint8_t* codes, size_t n, uint32_t bits, uint32_t odd,
+                  float quantum, float* out) {
+  if (bits == 32) return DecodeWide<int32_t, kPut>(codes, n, odd, quantum, out);
+  if (bits == 16) return DecodeWide<int16_t, kPut>(codes, n, odd, quantum, out);
+  const auto decode = bits == 8   ? DecodeRun<8, false, kPut>
+                      : bits == 7 ? DecodeRun<7, false, kPut>
+                      : bits == 6 ? DecodeRun<6, false, kPut>
+                      : bits == 5 ? DecodeRun<5, false, kPut>
+                      : bits == 4 ? DecodeRun<4, false, kPut>
+                      : bits == 3 ? DecodeRun<3, false, kPut>
+                                  : DecodeRun<2, false, kPut>;
+  decode(codes, 0, n, odd, quantum, out);
 }
 
-void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
-                  float* out, Stream) {
+void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, uint32_t odd,
+                  float quantum, float* out, Stream) {
   if (!Streams(out, n)) {
-    return DecodeShared<Put::kOver>(codes, n, bits, quantum, out);
+    return DecodeShared<Put::kOver>(codes, n, bits, odd, quantum, out);
   }
-  DecodeShared<Put::kStream>(codes, n, bits, quantum, out);
+  DecodeShared<Put::kStream>(codes, n, bits, odd, quantum, out);
   EndPut<Put::kStream>();
 }
 
 void SharedDecodeAdd(const uint8_t* codes, size_t n, uint32_t bits,
-                     float quantum, float* sum, Stream) {
-  DecodeShared<Put::kAdd>(codes, n, bits, quantum, sum);
+                     uint32_t odd, float quantum, float* sum, Stream) {
+  DecodeShared<Put::kAdd>(codes, n, bits, odd, quantum, sum);
 }
 
 // The sums of elements [i, i + 64).
@@ -179,10 +203,20 @@ template <uint32_t kBits>
 void SumAs(const uint8_t* const* frames, uint32_t num_frames, size_t n,
            uint32_t sum_bits, uint8_t* out) {
   alignas(64) int32_t sums[kGroup];
+  const auto pack = sum_bits == 2   ? PackGroup<2>
+                    : sum_bits == 3 ? PackGroup<3>
+                    : sum_bits == 4 ? PackGroup<4>
+                    : sum_bits == 5 ? PackGroup<5>
+                    : sum_bits == 6 ? PackGroup<6>
+                                    : PackGroup<7>;
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     SumGroup<kBits>(frames, num_frames, i, sums);
-    if (sum_bits == 8) {
+    if (sum_bits < 8) {
+      alignas(64) int8_t group[kGroup];
+      StoreSums<int8_t>(sums, reinterpret_cast<uint8_t*>(group));
+      pack(group, out + i / 8 * sum_bits);
+    } else if (sum_bits == 8) {
       StoreSums<int8_t>(sums, out + i);
     } else if (sum_bits == 16) {
       StoreSums<int16_t>(sums, out + 2 * i);
@@ -198,14 +232,15 @@ void SumDecodeAs(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                  float quantum, float* out) {
   const size_t ahead = PrefetchBytes();
   const VF scale = hn::Set(DF(), quantum);
+  const TimesTwo times_two(IsOdd(kBits) ? num_frames : 0);
   alignas(64) int32_t sums[kGroup];
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     PrefetchWrite<4 * kGroup>(out + i, ahead);
     SumGroup<kBits>(frames, num_frames, i, sums);
     for (size_t j = 0; j < kGroup; j += kLanes) {
-      PutLanes<Put::kOver>(LinearLanes(hn::Load(DI(), sums + j), scale),
-                           out + i + j);
+      PutLanes<Put::kOver>(
+          LinearLanes(times_two(hn::Load(DI(), sums + j)), scale), out + i + j);
     }
   }
   reference::SumDecodeRun(frames, num_frames, i, n, kBits, quantum, out);
@@ -213,14 +248,19 @@ void SumDecodeAs(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 
 void SumCodes(const uint8_t* const* frames, uint32_t num_frames, size_t n,
               uint32_t bits, uint32_t sum_bits, uint8_t* sum, Stream) {
-  (bits == 8 ? SumAs<8> : SumAs<4>)(frames, num_frames, n, sum_bits, sum);
+  (bits == 8   ? SumAs<8>
+   : bits == 4 ? SumAs<4>
+   : bits == 3 ? SumAs<3>
+               : SumAs<2>)(frames, num_frames, n, sum_bits, sum);
 }
 
 void SharedSumDecode(const uint8_t* const* frames, uint32_t num_frames,
                      size_t n, uint32_t bits, float quantum, float* out,
                      Stream) {
-  (bits == 8 ? SumDecodeAs<8> : SumDecodeAs<4>)(frames, num_frames, n, quantum,
-                                                out);
+  (bits == 8   ? SumDecodeAs<8>
+   : bits == 4 ? SumDecodeAs<4>
+   : bits == 3 ? SumDecodeAs<3>
+               : SumDecodeAs<2>)(frames, num_frames, n, quantum, out);
 }
 
 inline void FillBlockDecode(KernelTable& table) {

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/lanes-inl.h"
 #include "kernels/cpu/sign_bits-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/sign.h"
@@ -69,36 +70,9 @@ class SignTaker {
   uint8_t* bits_;
 };
 
-// Adds the upper h lanes of 2 * h to the lower.
-HWY_INLINE void Halve(float* lanes, size_t h) {
-  const DF df;
-  for (size_t l = 0; l < h; l += kLanes) {
-    hn::Store(hn::Add(hn::Load(df, lanes + l), hn::Load(df, lanes + l + h)), df,
-              lanes + l);
-  }
-}
-
-// What kLeft of `kLastLanes` lanes hold after the others were added to them:
-// the first four of these.
-constexpr size_t kLastLanes = 64;
-using D4 = hn::CappedTag<float, 4>;
-template <size_t kLeft>
-HWY_INLINE hn::Vec<D4> FourOfLanes(const float* lanes) {
-  if constexpr (kLeft == kLastLanes) {
-    return hn::Load(D4(), lanes);
-  } else {
-    return hn::Add(FourOfLanes<2 * kLeft>(lanes),
-                   FourOfLanes<2 * kLeft>(lanes + kLeft));
-  }
-}
-
 // The sum of kSignLanes lanes, in the order of the definition, over m.
 HWY_INLINE float MeanOfLanes(float* lanes, size_t m) {
-  for (size_t h = kSignLanes / 2; h >= kLastLanes; h /= 2) Halve(lanes, h);
-  const auto four = FourOfLanes<4>(lanes);
-  const auto two = hn::Add(four, hn::Shuffle1032(four));
-  const float sum = hn::GetLane(hn::Add(two, hn::Shuffle2301(two)));
-  const float mean = sum / static_cast<float>(m);
+  const float mean = SumOfLanes<kSignLanes>(lanes) / static_cast<float>(m);
   constexpr float kLargest = std::numeric_limits<float>::max();
   return mean <= kLargest ? mean : kLargest;
 }

@@ -44,31 +44,34 @@ __device__ inline void Corrected4(const float* grad, const float* residual,
 template <bool kVector>
 __device__ inline void Quantize4(float (&v)[4], size_t i, size_t n,
                                  const BlockScale& scale, float levels,
-                                 uint32_t bits, float* residual, uint8_t* codes,
-                                 Tally& counts) {
+                                 uint32_t bits, bool odd, float* residual,
+                                 uint8_t* codes, Tally& counts) {
   int32_t code[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    code[j] = QuantizeOne(scale.scale, scale.inverse, levels, v[j]);
-    counts.num_nonzero += code[j] != 0 && i + j < n;
+    code[j] = QuantizeOne(scale.scale, scale.inverse, levels, odd, v[j]);
+    const bool is_nonzero = odd ? scale.scale != 0 : code[j] != 0;
+    counts.num_nonzero += is_nonzero && i + j < n;
   }
   Store4<kVector>(v, i, n, residual);
   StoreCodes4(code, i, n, bits, codes);
 }
 
-// Calls body(i, v) for a lane's elements i to i + 3 of each tile of a block.
-// kKeep: blocks of at most kKeptTiles tiles, each with its own v.
+// Calls body(i, v) for a lane's elements i to i + 3 of each tile of a block, on
+// all lanes, also for those past `to`. kKeep: blocks of at most kKeptTiles
+// tiles, each with its own v.
 template <bool kKeep, typename Body>
 __device__ inline void ForEachTile(size_t from, size_t to,
                                    float (&kept)[kKeptTiles][4], Body body) {
+  const unsigned first = 4 * (threadIdx.x % kWarp);
   if constexpr (kKeep) {
 #pragma unroll
     for (size_t t = 0; t < kKeptTiles; ++t) {
-      const size_t i = from + t * kTile;
-      if (i < to) body(i, kept[t]);
+      const size_t tile = from + t * kTile;
+      if (tile < to) body(tile + first, kept[t]);
     }
   } else {
-    for (size_t i = from; i < to; i += kTile) body(i, kept[0]);
+    for (; from < to; from += kTile) body(from + first, kept[0]);
   }
 }
 
@@ -81,30 +84,38 @@ __device__ inline void QuantizePart(const float* __restrict__ grad,
                                     size_t first_block, size_t end_block,
                                     size_t step, Tally& counts) {
   const unsigned lane = threadIdx.x % kWarp;
-  const size_t num_blocks = (n + format.block - 1) / format.block;
-  uint8_t* const codes = payload + 4 * num_blocks;
+  uint8_t* const codes = payload + ScaleBytes(n, format);
   const float levels = static_cast<float>(format.levels);
   for (size_t b = first_block; b < end_block; b += step) {
     const size_t from = b * format.block;
     const size_t to = n - from < format.block ? n : from + format.block;
     float kept[kKeptTiles][4];
     uint32_t most = 0;
-    ForEachTile<kKeep>(from + 4 * lane, to, kept, [&](size_t i, float(&v)[4]) {
+    float squares[4] = {};
+    ForEachTile<kKeep>(from, to, kept, [&](size_t i, float(&v)[4]) {
       Corrected4<kVector, kZeroNonFinite, kKeep>(grad, residual, i, to, v,
                                                  counts);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) most = MaxFinite(most, v[j]);
+      for (int j = 0; j < 4; ++j) {
+        if (format.odd) {
+          squares[j] += SquareOf(v[j]);
+        } else {
+          most = MaxFinite(most, v[j]);
+        }
+      }
     });
     const BlockScale scale =
-        ScaleOf(__uint_as_float(WarpMax(most)), kMostMaximum, format);
-    if (lane == 0) reinterpret_cast<float*>(payload)[b] = scale.scale;
-    ForEachTile<kKeep>(from + 4 * lane, to, kept, [&](size_t i, float(&v)[4]) {
+        format.odd
+            ? OddScaleOf(SumOfLanes(squares), to - from, format)
+            : ScaleOf(__uint_as_float(WarpMax(most)), kMostMaximum, format);
+    if (lane == 0) PutBlockScale(scale.scale, b, format, payload);
+    ForEachTile<kKeep>(from, to, kept, [&](size_t i, float(&v)[4]) {
       if (!kKeep) {
         Corrected4<kVector, kZeroNonFinite, true>(grad, residual, i, to, v,
                                                   counts);
       }
-      Quantize4<kVector>(v, i, to, scale, levels, format.bits, residual, codes,
-                         counts);
+      Quantize4<kVector>(v, i, to, scale, levels, format.bits, format.odd,
+                         residual, codes, counts);
     });
   }
 }
@@ -147,12 +158,14 @@ __device__ inline void SharedPart(const float* __restrict__ grad,
                                   uint32_t bits, float quantum,
                                   uint8_t* __restrict__ codes, size_t thread,
                                   size_t num_threads, Tally& counts) {
-  const BlockScale scale = {quantum, 1.0f / quantum, 0.0f};
-  const float levels = static_cast<float>((1 << (bits - 1)) - 1);
-  for (size_t i = 4 * thread; i < n; i += 4 * num_threads) {
+  const BlockScale scale = SharedScaleOf(quantum, bits);
+  const float levels = static_cast<float>(SharedLevels(bits));
+  const size_t before = 4 * (threadIdx.x % kWarp);  // this lane, in its warp
+  for (size_t i = 4 * thread; i - before < n; i += 4 * num_threads) {
     float v[4];
     Corrected4<kVector, kZeroNonFinite, true>(grad, residual, i, n, v, counts);
-    Quantize4<kVector>(v, i, n, scale, levels, bits, residual, codes, counts);
+    Quantize4<kVector>(v, i, n, scale, levels, bits, IsOdd(bits), residual,
+                       codes, counts);
   }
 }
 
@@ -346,7 +359,7 @@ void Dither(const float* grad, size_t n, BlockFormat format, DitherLimit limit,
                            limit,
                            draw,
                            nonfinite == NonFinite::kZero,
-                           payload + 4 * NumBlocks(n, format)};
+                           payload + ScaleBytes(n, format)};
   (IsAligned(grad, 16)
        ? LaunchDither<true>
        : LaunchDither<false>)(args, payload, stats, StreamOf(stream));

@@ -7,13 +7,19 @@
 // aligned to 4 bytes.
 namespace telegrad::kernels::cuda {
 
-// Code bytes of elements [i, min(i + 4, n)).
-__device__ inline unsigned BytesOf4(size_t i, size_t n, uint32_t bits) {
-  const unsigned count = i + 4 <= n ? 4 : static_cast<unsigned>(n - i);
-  return (count * bits + 7) / 8;
+// Bytes of `count` codes behind `shift` bits.
+__device__ inline unsigned BytesOf(unsigned count, uint32_t bits,
+                                   unsigned shift = 0) {
+  return (shift + count * bits + 7) / 8;
+}
+// How many of elements [i, i + most) there are; i < n.
+__device__ inline unsigned CountOf(size_t i, size_t n, unsigned most) {
+  return i + most <= n ? most : static_cast<unsigned>(n - i);
 }
 
-// Codes of 2, 4 or 8 bits; past n they are 0.
+// Codes of 2 to 8 bits; past n they are 0. All threads of a warp take part,
+// with elements that follow one another where `bits` is odd: then two threads
+// share a byte, and the first writes for both.
 __device__ inline void StoreCodes4(const int32_t (&code)[4], size_t i, size_t n,
                                    uint32_t bits, uint8_t* codes) {
   uint32_t word = 0;
@@ -25,10 +31,19 @@ __device__ inline void StoreCodes4(const int32_t (&code)[4], size_t i, size_t n,
     }
   }
   uint8_t* const at = codes + i / 4 * bits / 2;
-  if (bits == 2) {
+  if (bits % 2 != 0) {
+    const uint32_t next = __shfl_down_sync(0xFFFFFFFFu, word, 1);
+    if (i >= n || i % 8 != 0) return;
+    const uint64_t both = word | static_cast<uint64_t>(next) << (4 * bits);
+    for (unsigned b = 0; b < BytesOf(CountOf(i, n, 8), bits); ++b) {
+      at[b] = static_cast<uint8_t>(both >> (8 * b));
+    }
+  } else if (i >= n) {
+    return;
+  } else if (bits == 2) {
     *at = static_cast<uint8_t>(word);
-  } else if (i + 4 > n) {
-    for (unsigned b = 0; b < BytesOf4(i, n, bits); ++b) {
+  } else if (i + 4 > n || bits == 6) {
+    for (unsigned b = 0; b < BytesOf(CountOf(i, n, 4), bits); ++b) {
       at[b] = static_cast<uint8_t>(word >> (8 * b));
     }
   } else if (bits == 8) {
@@ -42,10 +57,13 @@ __device__ inline void LoadCodes4(const uint8_t* codes, size_t i, size_t n,
                                   uint32_t bits, int32_t (&code)[4]) {
   const uint8_t* const at = codes + i / 4 * bits / 2;
   uint32_t word = 0;
-  if (i + 4 > n) {
-    for (unsigned b = 0; b < BytesOf4(i, n, bits); ++b) {
+  const unsigned shift = static_cast<unsigned>(i % 8) * bits % 8;
+  if (i + 4 > n || (bits != 2 && bits % 4 != 0)) {
+    const unsigned num_bytes = BytesOf(CountOf(i, n, 4), bits, shift);
+    for (unsigned b = 0; b < num_bytes; ++b) {
       word |= uint32_t{at[b]} << (8 * b);
     }
+    word >>= shift;
   } else if (bits == 8) {
     word = *reinterpret_cast<const uint32_t*>(at);
   } else if (bits == 4) {
@@ -61,7 +79,7 @@ __device__ inline void LoadCodes4(const uint8_t* codes, size_t i, size_t n,
   }
 }
 
-// Sums, of 8, 16 or 32 bits each.
+// Sums, of 2 to 8, 16 or 32 bits each.
 __device__ inline int32_t LoadSum(const uint8_t* sums, size_t i,
                                   uint32_t bits) {
   if (bits == 8) return reinterpret_cast<const int8_t*>(sums)[i];
@@ -84,6 +102,7 @@ __device__ inline void StoreSum(int32_t sum, size_t i, uint32_t bits,
 template <bool kVector>
 __device__ inline void StoreSums4(const int32_t (&sum)[4], size_t i, size_t n,
                                   uint32_t bits, uint8_t* sums) {
+  if (bits < 8) return StoreCodes4(sum, i, n, bits, sums);
   if (!kVector || i + 4 > n) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -114,6 +133,34 @@ __device__ inline uint32_t WarpMax(uint32_t value) {
     value = other > value ? other : value;
   }
   return value;
+}
+
+// Scale b of a payload.
+__device__ inline void PutBlockScale(float scale, size_t b,
+                                     const BlockFormat& format,
+                                     uint8_t* payload) {
+  if (format.odd) {
+    reinterpret_cast<uint16_t*>(payload)[b] =
+        static_cast<uint16_t>(FloatBits(scale) >> 16);
+  } else {
+    reinterpret_cast<float*>(payload)[b] = scale;
+  }
+}
+__device__ inline float BlockScaleAt(const uint8_t* payload, size_t b,
+                                     const BlockFormat& format) {
+  if (!format.odd) return reinterpret_cast<const float*>(payload)[b];
+  return FloatOf(uint32_t{reinterpret_cast<const uint16_t*>(payload)[b]} << 16);
+}
+
+// The sum of a block's lanes (kernels/block.h), of which a thread has four.
+__device__ inline float SumOfLanes(float (&lanes)[4]) {
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      lanes[j] += __shfl_xor_sync(0xFFFFFFFFu, lanes[j], step);
+    }
+  }
+  return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
 // `most`, or the magnitude of `v` where that is finite and more.

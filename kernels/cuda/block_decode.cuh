@@ -5,6 +5,12 @@
 // Decoding and sums of block codes; a thread takes four elements at a time.
 namespace telegrad::kernels::cuda {
 
+// What a code says in scales, `odd` being how many odd codes were added.
+__device__ inline float TimesTwo(int32_t code, uint32_t odd) {
+  const uint32_t twice = 2 * static_cast<uint32_t>(code) + odd;
+  return static_cast<float>(odd == 0 ? code : static_cast<int32_t>(twice));
+}
+
 template <bool kVector, bool kAdd>
 __device__ inline void Put4(float (&values)[4], size_t i, size_t n,
                             float* out) {
@@ -21,21 +27,19 @@ template <bool kVector, bool kAdd>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     BlockDecodeKernel(const uint8_t* __restrict__ payload, size_t n,
                       BlockFormat format, float* __restrict__ out) {
-  const auto* const scales = reinterpret_cast<const float*>(payload);
-  const uint8_t* const codes =
-      payload + 4 * ((n + format.block - 1) / format.block);
+  const uint8_t* const codes = payload + ScaleBytes(n, format);
   // In units of 64 elements 32 bits are enough, and divide faster.
   const auto block = static_cast<uint32_t>(format.block / kBlockMultiple);
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
-    const float scale =
-        scales[static_cast<uint32_t>(i / kBlockMultiple) / block];
+    const float scale = BlockScaleAt(
+        payload, static_cast<uint32_t>(i / kBlockMultiple) / block, format);
     int32_t code[4];
     float values[4];
     LoadCodes4(codes, i, n, format.bits, code);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       values[j] = format.natural ? NaturalValue(code[j], scale)
-                                 : static_cast<float>(code[j]) * scale;
+                                 : TimesTwo(code[j], format.odd) * scale;
     }
     Put4<kVector, kAdd>(values, i, n, out);
   }
@@ -44,7 +48,8 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
 template <bool kVector, bool kAdd>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SharedDecodeKernel(const uint8_t* __restrict__ codes, size_t n,
-                       uint32_t bits, float quantum, float* __restrict__ out) {
+                       uint32_t bits, uint32_t odd, float quantum,
+                       float* __restrict__ out) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
     int32_t code[4] = {};
     if (bits <= 8) {
@@ -58,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     float values[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      values[j] = static_cast<float>(code[j]) * quantum;
+      values[j] = TimesTwo(code[j], odd) * quantum;
     }
     Put4<kVector, kAdd>(values, i, n, out);
   }
@@ -76,6 +81,7 @@ struct SumPass {
 
 __device__ inline void SumCodes4(const SumPass& pass, size_t i, size_t n,
                                  uint32_t bits, int32_t (&sum)[4]) {
+  if (i >= n) return;
   for (uint32_t f = 0; f < pass.num_frames; ++f) {
     int32_t code[4];
     LoadCodes4(pass.frames[f], i, n, bits, code);
@@ -89,7 +95,8 @@ template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SumCodesKernel(const __grid_constant__ SumPass pass, size_t n,
                    uint32_t bits, uint32_t sum_bits, uint8_t* sums) {
-  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+  const size_t before = 4 * (threadIdx.x % kWarp);  // this lane, in its warp
+  for (size_t i = 4 * GlobalThread(); i - before < n; i += 4 * NumThreads()) {
     int32_t sum[4] = {};
     SumCodes4(pass, i, n, bits, sum);
     if (!pass.is_first) {
@@ -113,7 +120,8 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     if (!pass.is_first) Load4<kVector>(out, i, n, values);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float total = values[j] + static_cast<float>(sum[j]);
+      const float total =
+          values[j] + TimesTwo(sum[j], IsOdd(bits) ? pass.num_frames : 0);
       values[j] = pass.is_last ? total * quantum : total;
     }
     Store4<kVector>(values, i, n, out);
@@ -147,13 +155,13 @@ void BlockDecode(const uint8_t* payload, size_t n, BlockFormat format,
 }
 
 template <bool kAdd>
-void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
-                  float* out, Stream stream) {
+void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, uint32_t odd,
+                  float quantum, float* out, Stream stream) {
   if (n == 0) return;
   auto* const kernel = IsAligned(out, 16) ? SharedDecodeKernel<true, kAdd>
                                           : SharedDecodeKernel<false, kAdd>;
   kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
-      codes, n, bits, quantum, out);
+      codes, n, bits, odd, quantum, out);
 }
 
 inline void SumCodes(const uint8_t* const* frames, uint32_t num_frames,

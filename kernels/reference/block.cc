@@ -13,28 +13,28 @@ size_t EndOf(size_t from, size_t n, const BlockFormat& format) {
 void BlockQuantize(const float* grad, float* residual, size_t n,
                    BlockFormat format, NonFinite nonfinite, uint8_t* payload,
                    EncodeStats* stats, Stream) {
-  uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  uint8_t* codes = payload + ScaleBytes(n, format);
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format);
-    const float maximum = MaxOfRun(grad, residual, from, to, nonfinite);
-    const BlockScale scale = ScaleOf(maximum, kMostMaximum, format);
-    std::memcpy(payload + from / format.block * 4, &scale.scale, 4);
+    const BlockScale scale =
+        ScaleOfRun(grad, residual, from, to, format, nonfinite);
+    PutBlockScale(scale.scale, from / format.block, format, payload);
     QuantizeRun(grad, residual, from, to, scale, format.levels, format.bits,
-                nonfinite, codes, stats);
+                format.odd, nonfinite, codes, stats);
   }
 }
 
 void SharedQuantize(const float* grad, float* residual, size_t n, uint32_t bits,
                     float quantum, NonFinite nonfinite, uint8_t* codes,
                     EncodeStats* stats, Stream) {
-  QuantizeRun(grad, residual, 0, n, {quantum, 1.0f / quantum, 0.0f},
-              (1u << (bits - 1)) - 1, bits, nonfinite, codes, stats);
+  QuantizeRun(grad, residual, 0, n, SharedScaleOf(quantum, bits),
+              SharedLevels(bits), bits, IsOdd(bits), nonfinite, codes, stats);
 }
 
 void Dither(const float* grad, size_t n, BlockFormat format, DitherLimit limit,
             DrawKey draw, NonFinite nonfinite, uint8_t* payload,
             EncodeStats* stats, Stream) {
-  uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  uint8_t* codes = payload + ScaleBytes(n, format);
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format);
     const float maximum = MaxOfRun(grad, nullptr, from, to, nonfinite);
@@ -46,11 +46,10 @@ void Dither(const float* grad, size_t n, BlockFormat format, DitherLimit limit,
 
 void DecodeBlocks(const uint8_t* payload, size_t n, const BlockFormat& format,
                   bool add, float* out) {
-  const uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  const uint8_t* codes = payload + ScaleBytes(n, format);
   for (size_t from = 0; from < n; from += format.block) {
-    float scale;
-    std::memcpy(&scale, payload + from / format.block * 4, 4);
-    DecodeRun(codes, from, EndOf(from, n, format), format.bits, scale,
+    DecodeRun(codes, from, EndOf(from, n, format), format.bits, format.odd,
+              BlockScaleAt(payload, from / format.block, format),
               format.natural, add, out);
   }
 }
@@ -65,14 +64,14 @@ void BlockDecodeAdd(const uint8_t* payload, size_t n, BlockFormat format,
   DecodeBlocks(payload, n, format, true, sum);
 }
 
-void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
-                  float* out, Stream) {
-  DecodeRun(codes, 0, n, bits, quantum, false, false, out);
+void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, uint32_t odd,
+                  float quantum, float* out, Stream) {
+  DecodeRun(codes, 0, n, bits, odd, quantum, false, false, out);
 }
 
 void SharedDecodeAdd(const uint8_t* codes, size_t n, uint32_t bits,
-                     float quantum, float* sum, Stream) {
-  DecodeRun(codes, 0, n, bits, quantum, false, true, sum);
+                     uint32_t odd, float quantum, float* sum, Stream) {
+  DecodeRun(codes, 0, n, bits, odd, quantum, false, true, sum);
 }
 
 void SumCodes(const uint8_t* const* frames, uint32_t num_frames, size_t n,

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/block.h"
+#include "kernels/block_rules.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "perf/gpu_check/families.h"
 
@@ -24,8 +24,10 @@ std::string NameOf(const char* what, uint32_t bits) {
 void MeasureBlock(Arrays& a, std::vector<Row>& rows) {
   const size_t n = num_elements;
   const auto gpu = kernels::cuda::Block();
-  for (const uint32_t bits : {8u, 4u}) {
-    const BlockFormat format = {1024, bits, (1u << (bits - 1)) - 1, false};
+  for (const uint32_t bits : {8u, 4u, 3u, 2u}) {
+    const bool odd = kernels::IsOdd(bits);
+    const BlockFormat format = {odd ? 256u : 1024u, bits,
+                                kernels::SharedLevels(bits), false, odd};
     const double code = bits / 8.0;
     Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
     rows.push_back(Time(NameOf("block_quantize", bits), 12 + code, [&] {
@@ -36,10 +38,12 @@ void MeasureBlock(Arrays& a, std::vector<Row>& rows) {
       gpu.shared_quantize(a.x, a.y, n, bits, 0.01f, NonFinite::kZero, a.packed,
                           a.stats, Stream{});
     }));
-    rows.push_back(Time(NameOf("dither", bits), 4 + code, [&] {
-      gpu.dither(a.x, n, format, kLimit, kDraw, NonFinite::kZero,
-                 reinterpret_cast<uint8_t*>(a.z), a.stats, Stream{});
-    }));
+    if (!odd) {
+      rows.push_back(Time(NameOf("dither", bits), 4 + code, [&] {
+        gpu.dither(a.x, n, format, kLimit, kDraw, NonFinite::kZero,
+                   reinterpret_cast<uint8_t*>(a.z), a.stats, Stream{});
+      }));
+    }
     rows.push_back(Time(NameOf("block_decode", bits), 4 + code, [&] {
       gpu.decode(reinterpret_cast<uint8_t*>(a.z), n, format, a.y, Stream{});
     }));

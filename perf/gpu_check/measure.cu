@@ -154,7 +154,11 @@ const char* CodecOf(const std::string& name) {
                                         {"dither", "qsgd"},
                                         {"fp16", "fp16"},
                                         {"bf16", "bf16"},
+                                        {"shared_quantize 2", "int2shared"},
+                                        {"shared_quantize 3", "int3shared"},
                                         {"shared", "int8shared"},
+                                        {"quantize 2", "int2"},
+                                        {"quantize 3", "int3"},
                                         {"quantize 4", "int4"},
                                         {"quantize 8", "int8"}};
   for (const auto& [part, codec] : kCodecs) {

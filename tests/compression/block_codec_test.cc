@@ -1,4 +1,4 @@
-// What is special to int8, int4, int8shared, int4shared, qsgd and terngrad.
+// What is special to int8 to int2, the same shared, qsgd and terngrad.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -71,6 +71,9 @@ struct Once {
 TEST(BlockCodecs, SizesAreThoseOfTheDocument) {
   EXPECT_EQ(PrepareText("int8", 2500)->max_encoded_bytes(), 2500u + 12);
   EXPECT_EQ(PrepareText("int4", 2501)->max_encoded_bytes(), 1251u + 12);
+  EXPECT_EQ(PrepareText("int3", 2501)->max_encoded_bytes(), 938u + 20);
+  EXPECT_EQ(PrepareText("int2", 2501)->max_encoded_bytes(), 626u + 20);
+  EXPECT_EQ(PrepareText("int3shared", 77)->max_encoded_bytes(), 29u);
   EXPECT_EQ(PrepareText("int8:block=64", 65)->max_encoded_bytes(), 65u + 8);
   EXPECT_EQ(PrepareText("int8shared", 77)->max_encoded_bytes(), 77u);
   EXPECT_EQ(PrepareText("int4shared", 77)->max_encoded_bytes(), 39u);
@@ -81,7 +84,7 @@ TEST(BlockCodecs, SizesAreThoseOfTheDocument) {
 }
 
 TEST(BlockCodecs, ABlockMustBeAMultipleOf64) {
-  for (const char* text : {"int8:block=100", "int4:block=100"}) {
+  for (const char* text : {"int8:block=100", "int2:block=100"}) {
     EXPECT_THAT(ParseCodecSpec(text).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, "multiple of 64"));
   }
@@ -89,7 +92,7 @@ TEST(BlockCodecs, ABlockMustBeAMultipleOf64) {
 
 TEST(BlockCodecs, DropWhatIsLeftWithoutResidual) {
   const std::vector<float> grad = {1, 0.3f, -0.7f, 1e-5f};
-  for (const std::string codec : {"int8", "int4"}) {
+  for (const std::string codec : {"int8", "int4", "int2"}) {
     const Once kept(codec.c_str(), grad);
     const Once dropped((codec + ":residual=0").c_str(), grad);
     EXPECT_EQ(dropped.decoded, kept.decoded);
@@ -126,6 +129,11 @@ TEST(BlockCodecs, SharedQuantaAreShared) {
   const Once int4("int4shared", {0.25f, -0.125f, 9.0f, -9.0f});
   EXPECT_EQ(int4.decoded,
             (std::vector<float>{0.25f, -0.125f, 0.875f, -0.875f}));
+  // Odd multiples: 0 goes up, 0.5 lies on a border, whose even code is 0.
+  const Once int2("int2shared", {0.0f, 0.5f, 0.625f, -9.0f});
+  EXPECT_EQ(int2.decoded, (std::vector<float>{0.25f, 0.25f, 0.75f, -0.75f}));
+  const Once int3("int3shared", {1.125f, -0.625f, 9.0f, -9.0f});
+  EXPECT_EQ(int3.decoded, (std::vector<float>{1.25f, -0.75f, 1.75f, -1.75f}));
 }
 
 TEST(BlockCodecs, SumsAreAsWideAsTheyMustBe) {
@@ -138,6 +146,15 @@ TEST(BlockCodecs, SumsAreAsWideAsTheyMustBe) {
   EXPECT_EQ(int4->sum_bytes(19), 20u);
   EXPECT_EQ(int4->sum_bytes(4681), 20u);
   EXPECT_EQ(int4->sum_bytes(4682), 40u);
+  const auto int2 = PrepareText("int2shared", 16);
+  EXPECT_EQ(int2->sum_bytes(2), 6u);
+  EXPECT_EQ(int2->sum_bytes(4), 8u);
+  EXPECT_EQ(int2->sum_bytes(8), 10u);
+  EXPECT_EQ(int2->sum_bytes(64), 16u);
+  EXPECT_EQ(int2->sum_bytes(65), 32u);
+  const auto int3 = PrepareText("int3shared", 16);
+  EXPECT_EQ(int3->sum_bytes(1), 6u);
+  EXPECT_EQ(int3->sum_bytes(8), 12u);
 }
 
 TEST(BlockCodecs, SumsBeyondTheirWorkersAreRefused) {
@@ -147,6 +164,14 @@ TEST(BlockCodecs, SumsBeyondTheirWorkersAreRefused) {
   EXPECT_THAT(codec->ValidateSum({good, 3}, 2), IsOk());
   EXPECT_FALSE(codec->ValidateSum({bad, 3}, 2).ok());
   EXPECT_FALSE(codec->ValidateSum({good, 3}, 1).ok());
+  // -4 and 2, 3 bits each; 3 cannot be, and nothing lies behind them.
+  const auto odd = PrepareText("int2shared", 2);
+  const uint8_t sums[] = {0b010100};
+  const uint8_t above[] = {0b011100};
+  const uint8_t behind[] = {0b1010100};
+  EXPECT_THAT(odd->ValidateSum({sums, 1}, 2), IsOk());
+  EXPECT_FALSE(odd->ValidateSum({above, 1}, 2).ok());
+  EXPECT_FALSE(odd->ValidateSum({behind, 1}, 2).ok());
 }
 
 TEST(BlockCodecs, WhatCannotBeWrittenIsRefused) {
@@ -169,6 +194,21 @@ TEST(BlockCodecs, WhatCannotBeWrittenIsRefused) {
   Once over("qsgd:5", grad);
   over.bytes()[over.payload.size() - 2] = 0x06;
   EXPECT_FALSE(over.codec->Validate(over.payload.view()).ok());
+  for (const char* text : {"int2", "int3"}) {
+    for (const int bits : {0xBF80, 0x7FC0, 0x7F80, 0x7E96, 0x8000, 1}) {
+      const auto scale = static_cast<uint16_t>(bits);
+      Once once(text, grad);
+      std::memcpy(once.bytes(), &scale, sizeof(scale));
+      EXPECT_FALSE(once.codec->Validate(once.payload.view()).ok())
+          << text << " " << scale;
+    }
+    Once none(text, grad);
+    std::memset(none.bytes(), 0, 2);
+    EXPECT_FALSE(none.codec->Validate(none.payload.view()).ok()) << text;
+    Once last(text, grad);
+    last.bytes()[last.payload.size() - 1] |= 0x80;
+    EXPECT_FALSE(last.codec->Validate(last.payload.view()).ok()) << text;
+  }
   Once behind("int4shared", grad);
   behind.bytes()[33] |= 0x10;
   EXPECT_FALSE(behind.codec->Validate(behind.payload.view()).ok());
@@ -279,6 +319,10 @@ TEST(BlockCodecs, GoldenPayloads) {
   EXPECT_EQ(Hex(four_bits.payload), "2549123ee47109b215391e97205ca0");
   Once terngrad("terngrad", grad, 5, 2);
   EXPECT_EQ(Hex(terngrad.payload), "0000803f4dc331d7000c");
+  Once four_levels("int2", grad);
+  EXPECT_EQ(Hex(four_levels.payload), "a03e4c8221936008");
+  Once eight_levels("int3", grad);
+  EXPECT_EQ(Hex(eight_levels.payload), "3d3e3954c04273a8808502");
 }
 
 TEST(BlockCodecs, TheSameStepGivesTheSameBytes) {

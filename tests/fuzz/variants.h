@@ -22,8 +22,9 @@ inline const std::vector<std::shared_ptr<const Variant>>& FuzzedVariants() {
     auto* all = new std::vector<std::shared_ptr<const Variant>>(Variants());
     for (const char* text :
          {"fp16:residual=0", "onebit:block=128", "int8:block=64",
-          "int4:block=64", "qsgd:levels=7", "terngrad:clip=2", "topk:0.5",
-          "dgc:0.2", "randomk:0.3", "powersgd:1", "sparseloco:0.1"}) {
+          "int4:block=64", "int3:block=64", "int2:block=64", "qsgd:levels=7",
+          "terngrad:clip=2", "topk:0.5", "dgc:0.2", "randomk:0.3", "powersgd:1",
+          "sparseloco:0.1"}) {
       all->push_back(std::make_shared<Variant>(text));
     }
     return all;

@@ -22,6 +22,10 @@ const BlockFormat kFormats[] = {
     {.block = size_t{1} << 20, .bits = 2, .levels = 1},
     {.block = size_t{1} << 20, .bits = 4, .levels = 5},
 };
+const BlockFormat kOddFormats[] = {
+    {.block = 256, .bits = 2, .levels = 2, .odd = true},
+    {.block = 1088, .bits = 3, .levels = 4, .odd = true},
+};
 const BlockFormat kNaturalFormats[] = {
     {.block = 512, .bits = 8, .levels = 24, .natural = true},
     {.block = 64, .bits = 4, .levels = 7, .natural = true},
@@ -57,7 +61,7 @@ size_t PayloadSkew(const KernelTable& table, size_t skew) {
 // Where a payload's codes begin at a border of 64 bytes, as they must to be
 // written past the caches.
 size_t SkewOfCodesAtVectors(size_t n, const BlockFormat& format) {
-  return (64 - 4 * NumBlocks(n, format) % 64) % 64;
+  return (64 - ScaleBytes(n, format) % 64) % 64;
 }
 
 Encoded Quantize(const KernelTable& table, const std::vector<float>& grad,
@@ -124,7 +128,9 @@ void ForEachInput(Body body) {
 }
 
 TEST_P(BlockTest, QuantizeEqualsReference) {
-  for (const BlockFormat& format : kFormats) {
+  std::vector<BlockFormat> formats(std::begin(kFormats), std::end(kFormats));
+  formats.insert(formats.end(), std::begin(kOddFormats), std::end(kOddFormats));
+  for (const BlockFormat& format : formats) {
     SCOPED_TRACE(::testing::Message()
                  << "block " << format.block << " bits " << format.bits);
     ForEachInput([&](const std::vector<float>& grad,
@@ -137,7 +143,7 @@ TEST_P(BlockTest, QuantizeEqualsReference) {
 }
 
 TEST_P(BlockTest, SharedQuantizeEqualsReference) {
-  for (const uint32_t bits : {2u, 4u, 8u}) {
+  for (const uint32_t bits : {2u, 3u, 4u, 8u}) {
     SCOPED_TRACE(bits);
     ForEachInput([&](const std::vector<float>& grad,
                      const std::vector<float>& residual, NonFinite nonfinite) {
@@ -199,11 +205,16 @@ std::vector<float> Decode(const KernelTable& table,
 }
 
 TEST_P(BlockTest, DecodeEqualsReference) {
-  for (const BlockFormat& format : AllFormats()) {
+  std::vector<BlockFormat> formats = AllFormats();
+  formats.insert(formats.end(), std::begin(kOddFormats), std::end(kOddFormats));
+  for (const BlockFormat& format : formats) {
     for (const size_t n : SizesToTry()) {
-      const Encoded encoded =
-          Dither(ReferenceKernels(), RandomFloats(n, 0.5f, false, n), format,
-                 kMostMaximum, NonFinite::kZero, 0);
+      const std::vector<float> grad = RandomFloats(n, 0.5f, false, n);
+      const Encoded encoded = format.odd
+                                  ? Quantize(ReferenceKernels(), grad, grad,
+                                             format, NonFinite::kZero, 0)
+                                  : Dither(ReferenceKernels(), grad, format,
+                                           kMostMaximum, NonFinite::kZero, 0);
       for (const bool add : {false, true}) {
         SCOPED_TRACE(::testing::Message()
                      << "n " << n << " bits " << format.bits << " add " << add);
@@ -217,25 +228,27 @@ TEST_P(BlockTest, DecodeEqualsReference) {
 
 std::vector<float> SharedDecode(const KernelTable& table,
                                 const std::vector<uint8_t>& bytes, size_t n,
-                                uint32_t bits, bool add, size_t skew) {
+                                uint32_t bits, uint32_t odd, bool add,
+                                size_t skew) {
   Array<uint8_t> codes(table, bytes, PayloadSkew(table, skew));
   Array<float> out(table, RandomFloats(n, 1, false, 3), 4 * skew);
   (add ? table.block.shared_decode_add : table.block.shared_decode)(
-      codes.get(), n, bits, 0.3f, out.get(), Stream{});
+      codes.get(), n, bits, odd, 0.3f, out.get(), Stream{});
   Wait(table);
   return out.values();
 }
 
 TEST_P(BlockTest, SharedDecodeEqualsReference) {
-  for (const uint32_t bits : {2u, 4u, 8u, 16u, 32u}) {
+  for (const uint32_t bits : {2u, 3u, 4u, 5u, 6u, 7u, 8u, 16u, 32u}) {
     for (const size_t n : SizesToTry()) {
       const std::vector<uint8_t> bytes = RandomBytes(CodeBytes(n, bits), n);
       for (const bool add : {false, true}) {
         SCOPED_TRACE(::testing::Message()
                      << "n " << n << " bits " << bits << " add " << add);
-        ExpectSameBits(
-            SharedDecode(table(), bytes, n, bits, add, n % 2),
-            SharedDecode(ReferenceKernels(), bytes, n, bits, add, 0));
+        ExpectSameBits(SharedDecode(table(), bytes, n, bits,
+                                    static_cast<uint32_t>(n % 5), add, n % 2),
+                       SharedDecode(ReferenceKernels(), bytes, n, bits,
+                                    static_cast<uint32_t>(n % 5), add, 0));
       }
     }
   }
@@ -274,8 +287,10 @@ TEST_P(BlockTest, SumsEqualReference) {
     uint32_t num_frames;
     uint32_t sum_bits;
   };
-  for (const Case& c : {Case{8, 1, 16}, Case{8, 3, 16}, Case{8, 300, 32},
-                        Case{4, 5, 8}, Case{4, 40, 16}}) {
+  for (const Case& c :
+       {Case{8, 1, 16}, Case{8, 3, 16}, Case{8, 300, 32}, Case{4, 5, 8},
+        Case{4, 40, 16}, Case{2, 1, 2}, Case{2, 2, 3}, Case{2, 4, 4},
+        Case{3, 3, 5}, Case{3, 8, 6}, Case{3, 16, 7}, Case{2, 100, 16}}) {
     for (const size_t n : {1, 2, 15, 63, 64, 65, 127, 257, 1003, 100003}) {
       if (n > 1003 && c.num_frames > 5) continue;
       std::vector<std::vector<uint8_t>> frames;
@@ -310,6 +325,19 @@ TEST_P(BlockTest, KnownAnswerOfInt4) {
   EXPECT_EQ(encoded.stats.num_nonzero, kOldStats.num_nonzero + 3);
 }
 
+// By hand: the mean square is 4, and 0.498 * 2 to the nearest bf16 is 255/256.
+TEST_P(BlockTest, KnownAnswerOfOddCodes) {
+  const Encoded encoded = Quantize(
+      table(), {2, -2, 0.5f, -2, 0}, {1, -1, 0.5f, 1, 0},
+      {.block = 64, .bits = 2, .levels = 2, .odd = true}, NonFinite::kZero, 0);
+  const float scale = 255.0f / 256;
+  // The scale; 1, -2 (10), 0, -1 (11) and 0.
+  EXPECT_EQ(encoded.payload, (std::vector<uint8_t>{0x7F, 0x3F, 0xC9, 0}));
+  ExpectSameBits(encoded.residual, {3 - 3 * scale, -3 + 3 * scale, 1 - scale,
+                                    -1 + scale, -scale});
+  EXPECT_EQ(encoded.stats.num_nonzero, kOldStats.num_nonzero + 5);
+}
+
 TEST_P(BlockTest, ATieGoesToEvenAndTheRestIsClamped) {
   const Encoded encoded =
       SharedQuantize(table(), {0.0625f, 0.1875f, 5.0f, -5.0f}, {0, 0, 0, 0}, 4,
@@ -320,19 +348,19 @@ TEST_P(BlockTest, ATieGoesToEvenAndTheRestIsClamped) {
 }
 
 TEST_P(BlockTest, BlocksOfTinyOrHugeValuesStayFinite) {
-  const BlockFormat format = {.block = 64};
-  for (const float value : {1e-42f, 0x1p-101f, 0x1p-100f, 3e38f, 0x1p100f}) {
-    SCOPED_TRACE(value);
-    const Encoded encoded =
-        Quantize(table(), std::vector<float>(65, value),
-                 std::vector<float>(65, 0), format, NonFinite::kZero, 0);
-    for (const float v :
-         Decode(table(), encoded.payload, 65, format, false, 0)) {
-      EXPECT_TRUE(std::isfinite(v));
-      EXPECT_LE(v, value);
+  for (const BlockFormat format : {BlockFormat{.block = 64}, kOddFormats[1]})
+    for (const float value : {1e-42f, 0x1p-101f, 0x1p-100f, 3e38f, 0x1p100f}) {
+      SCOPED_TRACE(value);
+      const Encoded encoded =
+          Quantize(table(), std::vector<float>(65, value),
+                   std::vector<float>(65, 0), format, NonFinite::kZero, 0);
+      for (const float v :
+           Decode(table(), encoded.payload, 65, format, false, 0)) {
+        EXPECT_TRUE(std::isfinite(v));
+        EXPECT_LE(v, value);
+      }
+      for (const float r : encoded.residual) EXPECT_TRUE(std::isfinite(r));
     }
-    for (const float r : encoded.residual) EXPECT_TRUE(std::isfinite(r));
-  }
 }
 
 // Natural levels of a maximum of 8 with 4 levels are 1, 2, 4 and 8.

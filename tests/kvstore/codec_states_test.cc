@@ -196,7 +196,7 @@ std::unique_ptr<KVStore> LocalStoreOf(const char* codec, int num_devices) {
 }
 
 TEST(CodecStates, ComeBackInOneProcess) {
-  for (const char* codec : {"2bit", "int4", "dgc", "powersgd"}) {
+  for (const char* codec : {"2bit", "int4", "int2", "dgc", "powersgd"}) {
     const auto store = LocalStoreOf(codec, 2);
     for (int step = 0; step < kSavedSteps; ++step)
       SavedRound(*store, 0, step, 2, {});
@@ -242,7 +242,7 @@ void RunTwiceFromTheStart(KVStore& store, int first, int devices) {
 }
 
 TEST(CodecStates, LeaveNothingOfRoundsAfterThem) {
-  for (const char* codec : {"2bit", "int4", "dgc", "powersgd"}) {
+  for (const char* codec : {"2bit", "int4", "int2", "dgc", "powersgd"}) {
     SCOPED_TRACE(codec);
     RunTwiceFromTheStart(*LocalStoreOf(codec, 2), 0, 2);
     Cluster(SavedConfig(codec, ReplyMode::kReencode, "dist_sync"))

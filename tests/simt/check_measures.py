@@ -41,7 +41,7 @@ def main(program):
         assert row["what"] == "kernel" and row["ceiling"] == "copy", row
     codecs = {row["codec"] for row in rows}
     assert {"2bit", "1bit", "onebit", "threshold", "topk", "dgc", "randomk",
-            "int8", "int4", "qsgd", "powersgd", "fp16", "sparseloco"} <= codecs, codecs
+            "int8", "int4", "int3", "int2shared", "qsgd", "powersgd", "fp16", "sparseloco"} <= codecs, codecs
     having = {row["name"] for row in rows if row["peer"] == "mxnet"}
     assert having == WITH_PEER, having
     for row in rows:

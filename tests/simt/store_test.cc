@@ -98,11 +98,9 @@ TEST(SimtStore, EncodesAnyNumberOfChunksInOneLaunch) {
 // mean squares that thresholds are made of, and so many encode.
 TEST(SimtStore, EncodesAnyNumberOfChunksInAsManyLaunches) {
   const std::vector<size_t> sizes = {500, 20, 2500, 50, 40000, 500, 5000, 10};
-  const std::pair<const char*, uint64_t> all[] = {{"2bit", 1 + 1},
-                                                  {"int8shared", 1 + 1},
-                                                  {"int4shared", 1 + 1},
-                                                  {"threshold", 1 + 4},
-                                                  {"topk:0.1", 10}};
+  const std::pair<const char*, uint64_t> all[] = {
+      {"2bit", 1 + 1},       {"int8shared", 1 + 1}, {"int4shared", 1 + 1},
+      {"int3shared", 1 + 1}, {"threshold", 1 + 4},  {"topk:0.1", 10}};
   for (const auto& [type, launches] : all) {
     for (const size_t chunk : {size_t{1} << 16, size_t{1} << 13}) {
       SCOPED_TRACE(absl::StrCat(type, ", chunks of ", chunk));

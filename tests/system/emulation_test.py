@@ -10,7 +10,8 @@ MLP = ["--network", "mlp", "--data", "digits", "--num-batches", "4"]
 RESNET = ["--network", "resnet20", "--data", "digits:rgb32", "--num-batches",
           "2"]
 # Codes that can be added: their sums are a reply of its own.
-SUMMABLE = ["2bit", "1bit", "int8shared", "int4shared", "randomk", "powersgd"]
+SUMMABLE = ["2bit", "1bit", "int8shared", "int4shared", "int2shared",
+            "randomk", "powersgd"]
 
 
 def by_layer(codecs):

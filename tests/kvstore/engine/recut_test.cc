@@ -182,7 +182,8 @@ struct Numbers {
 constexpr Numbers kOtherNumbers[] = {{2, 1}, {2, 3}, {8, 2}, {3, 2}, {4, 3}};
 
 TEST(RecutCodecs, KeepsTheSumOfWhatIsHeldBackExactly) {
-  for (const char* codec : {"2bit", "threshold", "int4shared", "topk"}) {
+  for (const char* codec :
+       {"2bit", "threshold", "int4shared", "int2shared", "topk"}) {
     const ClusterConfig config = CutConfig(codec, 4, 2);
     Totals pushed = NoTotals();
     const CutOfKeys saved = RunOld(config, &pushed);
@@ -312,7 +313,7 @@ TEST(RecutCodecs, OfEachCodecGoesOn) {
 }
 
 TEST(RecutCodecs, OfTheSameNumbersIsTheSameText) {
-  for (const char* codec : {"2bit", "int4shared", "dgc", "powersgd"}) {
+  for (const char* codec : {"2bit", "int4shared", "int2", "dgc", "powersgd"}) {
     const ClusterConfig config = CutConfig(codec, 2, 2);
     const CutOfKeys saved = RunOld(config, nullptr);
     Cluster(config).Run([&](KVStore& store) {
