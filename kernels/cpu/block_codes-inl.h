@@ -7,6 +7,7 @@
 #define TELEGRAD_KERNELS_CPU_BLOCK_CODES_INL_H_
 #endif
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -95,6 +96,29 @@ HWY_INLINE hn::Vec<D> Apart(D d, hn::Vec<D> fields) {
       hn::And(hn::ShiftLeft<kStep - kBits>(fields), hn::Set(d, kLow << kStep)));
 }
 
+// Bytes of two words of 64 bits, kBits of each, together.
+template <uint32_t kBits>
+constexpr std::array<uint8_t, 16> kPairs = [] {
+  std::array<uint8_t, 16> from{};
+  for (uint8_t j = 0; j < 2 * kBits; ++j) {
+    from[j] = static_cast<uint8_t>(j / kBits * 8 + j % kBits);
+  }
+  return from;
+}();
+// For each 16 codes of a group: where its bytes are in the last
+// 16 bytes that begin no later than they, or 0x80 for none.
+template <uint32_t kBits>
+constexpr std::array<uint8_t, kGroup> kApart = [] {
+  std::array<uint8_t, kGroup> from{};
+  for (uint32_t j = 0; j < kGroup; ++j) {
+    const uint32_t at = j / 16 * 2 * kBits;
+    const uint32_t least = std::min(at, 8 * kBits - 16);
+    from[j] = static_cast<uint8_t>(
+        j % 8 < kBits ? at - least + j % 16 / 8 * kBits + j % 8 : 0x80);
+  }
+  return from;
+}();
+
 // Puts a vector's codes, a byte each, as kBits each.
 template <uint32_t kBits, Put kPut>
 HWY_INLINE void PutPacked(hn::Vec<DB> codes, uint8_t* to) {
@@ -115,10 +139,14 @@ HWY_INLINE void PutPacked(hn::Vec<DB> codes, uint8_t* to) {
     auto fields = Joined<kBits, 8>(d64, hn::BitCast(d64, codes));
     fields = Joined<2 * kBits, 16>(d64, fields);
     fields = Joined<4 * kBits, 32>(d64, fields);
-    alignas(64) std::array<uint64_t, hn::MaxLanes(d64)> words;
-    hn::Store(fields, d64, words.data());
-    for (size_t w = 0; w < words.size(); ++w) {
-      std::memcpy(to + kBits * w, &words[w], kBits);
+    // Each sixteen codes lie in 2 * kBits bytes that follow one another.
+    const hn::RebindToUnsigned<DB> d8;
+    alignas(64) std::array<uint8_t, kBytesInVector> bytes;
+    hn::Store(hn::TableLookupBytes(hn::BitCast(d8, fields),
+                                   hn::LoadDup128(d8, kPairs<kBits>.data())),
+              d8, bytes.data());
+    for (size_t j = 0; j < kBytesInVector; j += 16) {
+      std::memcpy(to + j / 8 * kBits, bytes.data() + j, 2 * kBits);
     }
   } else {
     const hn::Rebind<uint8_t, DU> d8;
@@ -166,17 +194,19 @@ HWY_INLINE void UnpackGroup(const uint8_t* codes, int8_t* group) {
       StoreExtended<4>(d16, pair, group + 2 * j);
     }
   } else if constexpr (kBits != 2) {
-    const hn::Repartition<uint64_t, DB> d64;
-    alignas(64) std::array<uint64_t, kGroup / 8> words = {};
-    for (size_t w = 0; w < words.size(); ++w) {
-      std::memcpy(&words[w], codes + kBits * w, kBits);
-    }
-    for (size_t w = 0; w < words.size(); w += hn::MaxLanes(d64)) {
-      auto fields = hn::Load(d64, words.data() + w);
-      fields = Apart<4 * kBits, 32>(d64, fields);
+    const hn::FixedTag<uint8_t, 16> d8;
+    const hn::Repartition<uint64_t, decltype(d8)> d64;
+    for (size_t j = 0; j < kGroup; j += 16) {
+      // Its bytes are among 16 that lie within the group.
+      const size_t at = j / 8 * kBits;
+      const size_t from = std::min<size_t>(at, 8 * kBits - 16);
+      const auto bytes = hn::TableLookupBytesOr0(
+          hn::LoadU(d8, codes + from),
+          hn::LoadU(d8, kApart<kBits>.data() + 16 * (j / 16)));
+      auto fields = Apart<4 * kBits, 32>(d64, hn::BitCast(d64, bytes));
       fields = Apart<2 * kBits, 16>(d64, fields);
       fields = Apart<kBits, 8>(d64, fields);
-      StoreExtended<kBits>(d64, fields, group + 8 * w);
+      StoreExtended<kBits>(d64, fields, group + j);
     }
   } else {
     const hn::Rebind<uint8_t, DU> d8;
