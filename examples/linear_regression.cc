@@ -8,8 +8,10 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "kvstore/dist_options.h"
 #include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/server.h"
 using namespace telegrad;
 
 constexpr char kUsage[] =
@@ -69,7 +71,7 @@ absl::Status Train(KVStore& store, size_t first, size_t count) {
 
 absl::Status Run(const std::string& role, const std::string& where) {
   DistOptions options;
-  options.transport.name = "tcp";
+  options.path.transport.name = "tcp";
   options.scheduler_address = where;
   if (role == "server") return RunServer({.job = options});
   if (role == "worker") {

@@ -14,7 +14,6 @@
 #include "kvstore/job/path/worker_group.h"
 #include "kvstore/options.h"
 #include "kvstore/states.h"
-#include "kvstore/store_link.h"
 #include "kvstore/ticket.h"
 
 // Who sums what. In order of use: MakeKVStore, SetCompression, SetOptimizer,
@@ -22,6 +21,8 @@
 // are sums; OptimizerConfig makes them means: result_scale, or the optimizer's
 // rescale where the store runs one.
 namespace telegrad {
+
+class StoreLink;  // kvstore/store_link.h
 
 // Bytes of gradients (raw) and of frames with their headers (wire), since the
 // first Init without the traffic of Init. Stores of one process have no frames.
@@ -149,9 +150,6 @@ class KVStore {
   }
 };
 
-// The options of a job and of a store on it, as programs have them.
-struct DistOptions : JobOptions, StoreOptions {};
-
 // `type` is a name of DescribeKVStores in any case; MXNet's are among them. The
 // store is a member of `group`, which outlives it and has no other store; with
 // null it is of this process alone. NotFound lists the types that exist;
@@ -169,17 +167,5 @@ absl::Status CheckStoreType(absl::string_view type, int num_devices);
 // The types of this build, without their other names.
 std::vector<StoreTraits> StoreTypes();
 std::string DescribeKVStores();
-
-struct ServerOptions {
-  JobOptions job = {};
-  int num_threads = 1;  // threads that sum, besides the transport's thread
-  int64_t max_model_bytes = int64_t{64} << 30;
-};
-
-// Joins as a server and serves until all workers have left. Blocks.
-absl::Status RunServer(const ServerOptions& options);
-
-// A value for JobOptions::part: a server that sums with `num_threads` threads.
-std::function<absl::Status(const JobOptions&)> HostPart(int num_threads);
 
 }  // namespace telegrad

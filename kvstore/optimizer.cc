@@ -90,9 +90,11 @@ void OptimizerState::Step(const OptimizerConfig& config,
                              first, stream);
     return;
   }
-  kernels::SgdParameters sgd = config.sgd;
-  sgd.learning_rate *= own.lr;
-  sgd.weight_decay *= own.wd;
+  const kernels::SgdParameters sgd = {
+      .learning_rate = config.sgd.learning_rate * own.lr,
+      .momentum_rate = config.sgd.momentum_rate,
+      .weight_decay = config.sgd.weight_decay * own.wd,
+      .rescale = config.sgd.rescale};
   auto* const step = config.kind == OptimizerKind::kNag
                          ? kernels.optimizer.nesterov
                          : kernels.sgd_momentum;

@@ -13,9 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/device.h"
 #include "base/dtype.h"
-#include "compression/codec.h"
 #include "compression/threshold.h"
-#include "kernels/dense.h"
 
 // What a store is told: tensors, compression, optimizer.
 namespace telegrad {
@@ -140,6 +138,14 @@ enum class OptimizerKind : uint8_t {
 };
 constexpr uint8_t kMaxOptimizerKind = 5;
 
+// Steps are along rescale * gradient + weight_decay * weight.
+struct SgdParameters {
+  float learning_rate = 0.01f;
+  float momentum_rate = 0.0f;
+  float weight_decay = 0.0f;
+  float rescale = 1.0f;
+};
+
 struct AdamParameters {
   float beta1 = 0.9f;     // Adam, AdamW
   float beta2 = 0.999f;   // Adam, AdamW, RMSProp
@@ -155,7 +161,7 @@ struct OptimizerConfig {
   float result_scale = 1;
   OptimizerKind kind = OptimizerKind::kSgd;
   // Rates of all kinds; its momentum is for kSgd and kNag.
-  kernels::SgdParameters sgd = {};
+  SgdParameters sgd = {};
   AdamParameters adam = {};
 };
 

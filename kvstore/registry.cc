@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "kvstore/job/path/data_path.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/local/local_store.h"
 #include "kvstore/nccl/group_store.h"

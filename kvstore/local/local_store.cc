@@ -11,6 +11,7 @@
 #include "kvstore/engine/codec/floats.h"
 #include "kvstore/engine/rows/row_codec.h"
 #include "kvstore/engine/rows/rows.h"
+#include "kvstore/job/path/job_options.h"
 #include "kvstore/local/merge_places.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/timeline.h"

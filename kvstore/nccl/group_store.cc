@@ -10,6 +10,7 @@
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/engine/codec/floats.h"
 #include "kvstore/engine/device/device_lane.h"
+#include "kvstore/job/path/job_options.h"
 #include "kvstore/optimizer.h"
 
 namespace telegrad {

@@ -9,6 +9,7 @@
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/job/path/connections.h"
+#include "kvstore/job/path/data_path.h"
 #include "topology/apply.h"
 #include "topology/plan.h"
 #include "transport/check_transport.h"
@@ -112,10 +113,6 @@ void AddNetworkFlags(CLI::App& app, MemberFlags& options) {
   app.option_defaults()->group("Options");
 }
 
-bool HasAuto(const MemberFlags& flags) {
-  return ParseConnections(flags.connections).value_or(1) == kAutoConnections;
-}
-
 }  // namespace
 
 void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
@@ -183,10 +180,9 @@ absl::Status CheckMemberPath(const MemberFlags& flags,
       flags.given_plan == nullptr) {
     RETURN_IF_ERROR(CheckNetwork(flags, look()));
   }
-  return CheckPath(PathOptions{.transport = TransportOptionsOf(flags),
-                               .has_auto_connections = HasAuto(flags),
-                               .given = flags.given_plan,
-                               .look = std::move(look)});
+  PathOptions path = PathOptionsOf(flags);
+  path.look = std::move(look);
+  return CheckPath(path);
 }
 
 ControlTiming TimingOf(const MemberFlags& flags) {
@@ -203,14 +199,17 @@ TransportOptions TransportOptionsOf(const MemberFlags& flags) {
   transport.name = flags.transport;
   transport.bind_address = flags.bind;
   transport.tls = flags.tls;
-  transport.connections =
-      std::max<size_t>(1, ParseConnections(flags.connections).value_or(1));
+  transport.connections = ParseConnections(flags.connections).value_or(1);
   transport.rails = flags.rails;
   transport.resend = flags.resend;
   transport.congestion = flags.tcp_congestion;
   transport.link_bytes_per_s = flags.link_spec.bytes_per_s;
   transport.link_latency_s = flags.link_spec.latency_s;
   return transport;
+}
+
+PathOptions PathOptionsOf(const MemberFlags& flags) {
+  return {.transport = TransportOptionsOf(flags), .given = flags.given_plan};
 }
 
 absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
@@ -220,10 +219,8 @@ absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
   if (!flags.secret_file.empty()) {
     ASSIGN_OR_RETURN(dist.secret, Secret::FromFile(flags.secret_file, job_id));
   }
-  dist.transport = TransportOptionsOf(flags);
+  dist.path = PathOptionsOf(flags);
   dist.facts = {{"emulated link", flags.link}};
-  dist.has_auto_connections = HasAuto(flags);
-  dist.given = flags.given_plan;
   dist.timing = TimingOf(flags);
   dist.operation_timeout = FromSeconds(flags.operation_timeout_s);
   dist.num_threads = flags.threads;

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/units.h"
+#include "kvstore/dist_options.h"
 #include "kvstore/job/launch/placement.h"
-#include "kvstore/kvstore.h"
 
 namespace CLI {
 class App;
@@ -60,6 +60,8 @@ absl::Status CheckMemberPath(const MemberFlags& flags,
 
 ControlTiming TimingOf(const MemberFlags& flags);
 TransportOptions TransportOptionsOf(const MemberFlags& flags);
+// Without the part that looks at the machine.
+PathOptions PathOptionsOf(const MemberFlags& flags);
 
 // Options of a member's store or server, without address and rank.
 absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,

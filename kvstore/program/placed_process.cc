@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/fatal_exit.h"
+#include "kvstore/job/control/job.h"
 #include "kvstore/job/control/scheduler.h"
+#include "kvstore/server.h"
 
 namespace telegrad {
 namespace {

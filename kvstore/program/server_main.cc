@@ -66,7 +66,7 @@ absl::Status Serve(const ServerFlags& flags, const Placement& placement,
   RETURN_IF_ERROR(process.FindScheduler(flags.runs));
   for (int run = 0; run < flags.runs; ++run) {
     ASSIGN_OR_RETURN(DistOptions dist, DistOptionsOf(flags, process.job_id()));
-    dist.look = [&detection] { return detection.Get(); };
+    dist.path.look = [&detection] { return detection.Get(); };
     if (!flags.timeline.empty()) {
       dist.server_trace = absl::StrCat(flags.timeline, "/run", run);
     }

@@ -10,6 +10,8 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
+#include "kvstore/job/path/data_path.h"
+#include "kvstore/job/path/job_options.h"
 #include "topology/apply.h"
 
 namespace telegrad {
@@ -100,7 +102,7 @@ absl::StatusOr<JobPlan> AgreeOnPlan(WorkerGroup& group,
                    group.Gather("plan", mine));
   const std::string& text = all[0];
   if (!text.empty() && text[0] == '!') {
-    if (group.options().given != nullptr) return Unfit(text.substr(1));
+    if (group.options().path.given != nullptr) return Unfit(text.substr(1));
     job.notes.push_back(absl::StrCat("none: ", text.substr(1)));
     return job;
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "kvstore/store_link.h"
 #include "topology/sha256.h"
 
 namespace telegrad {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kvstore/job/path/gather_numbers.h"
+#include "kvstore/store_link.h"
 
 namespace telegrad {
 namespace {

@@ -261,7 +261,7 @@ class Launch {
     if (rank >= num_workers()) return benchmark_.serve(job);
     ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group,
                      JoinWorkers(job));
-    if (rank == 0 && job.has_auto_connections) {
+    if (rank == 0 && job.path.transport.connections == kAutoConnections) {
       SayDecision(group->data_path().plan, Decision::Kind::kConnections);
     }
     RETURN_IF_ERROR(benchmark_.work(options_, *group));
@@ -271,16 +271,13 @@ class Launch {
 
   absl::StatusOr<JobOptions> JobOf(int rank,
                                    const std::string& scheduler) const {
-    ASSIGN_OR_RETURN(const PathOptions path, PathOptionsOf(options_));
+    ASSIGN_OR_RETURN(PathOptions path, PathOptionsOf(options_));
     JobOptions job{
         .scheduler_address = scheduler,
         .job_id = kJob,
         .secret = secret_,
         .wanted_rank = rank < num_workers() ? rank : rank - num_workers(),
-        .transport = path.transport,
-        .has_auto_connections = path.has_auto_connections,
-        .look = path.look,
-        .given = path.given,
+        .path = std::move(path),
         .timing = {.join = TimeoutOf(options_)},
         .operation_timeout = TimeoutOf(options_),
         .facts = benchmark_.facts};

@@ -202,9 +202,8 @@ absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options) {
   transport.link_latency_s = link.latency_s;
   ASSIGN_OR_RETURN(const size_t connections,
                    ParseConnections(options.connections));
-  path.has_auto_connections = connections == kAutoConnections;
   path.given = options.given;
-  transport.connections = std::max<size_t>(1, connections);
+  transport.connections = connections;
   path.look = [bind = transport.bind_address] {
     return MachineDetection(bind).Get();
   };

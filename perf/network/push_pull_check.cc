@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/shard_plan.h"
+#include "kvstore/job/path/data_path.h"
 #include "perf/network/patterns.h"
 
 namespace telegrad::perf {

@@ -13,6 +13,8 @@
 #include "base/median.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/server.h"
+#include "kvstore/store_link.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/launch.h"

@@ -10,6 +10,7 @@
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kvstore/server.h"
 #include "kvstore/tuning/job_plan.h"
 #include "kvstore/tuning/link_calibration.h"
 #include "kvstore/tuning/packing.h"
@@ -97,10 +98,10 @@ StoreOptions StoreOptionsOf(const PushPullOptions& options) {
 
 absl::Status SettleJob(const PushPullOptions& options, JobOptions& job) {
   if (options.network.memory != "host") {
-    job.transport.memory = "host";  // but for what the plan says
-    ASSIGN_OR_RETURN(job.gdr, ParseGdr(options.gdr));
+    job.path.transport.memory = "host";  // but for what the plan says
+    ASSIGN_OR_RETURN(job.path.gdr, ParseGdr(options.gdr));
   }
-  ASSIGN_OR_RETURN(job.tier_one, ParseTierOne(options.tier_one));
+  ASSIGN_OR_RETURN(job.path.tier_one, ParseTierOne(options.tier_one));
   if (options.traits.hosts_parts) job.part = HostPart(options.threads);
   job.on_fatal = EndProcess;
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kvstore/job/path/job_options.h"
 #include "kvstore/kvstore.h"
 #include "perf/network/push_pull_options.h"
 

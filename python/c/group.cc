@@ -6,6 +6,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "kvstore/collective/collective.h"
+#include "kvstore/job/path/data_path.h"
 #include "python/c/job.h"
 #include "python/c/tensor.h"
 

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "kvstore/job/launch/placement.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/server.h"
 #include "kvstore/tuning/machine_detection.h"
 
 using telegrad::Clock;
@@ -79,22 +80,22 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
                                      options.secret_bytes},
                                     dist.job_id));
   }
-  dist.transport.name = TextOf(options.transport, "tcp");
-  dist.transport.tls = TextOf(options.tls, "");
-  dist.transport.bind_address = bind;
+  dist.path.transport.name = TextOf(options.transport, "tcp");
+  dist.path.transport.tls = TextOf(options.tls, "");
+  dist.path.transport.bind_address = bind;
   dist.facts = {{"emulated link", TextOf(options.link, "none")}};
   ASSIGN_OR_RETURN(const telegrad::LinkSpec link,
                    telegrad::ParseLink(dist.facts.front().second));
   if (options.gdr != nullptr) {
-    ASSIGN_OR_RETURN(dist.gdr, telegrad::ParseGdr(options.gdr));
+    ASSIGN_OR_RETURN(dist.path.gdr, telegrad::ParseGdr(options.gdr));
   }
   // Where the planner has nothing to choose nobody needs to know the machine.
-  if (dist.transport.name != "tcp" && !telegrad::IsOneHost(bind)) {
-    dist.look = [detection = std::make_shared<telegrad::MachineDetection>(
-                     bind)] { return detection->Get(); };
+  if (dist.path.transport.name != "tcp" && !telegrad::IsOneHost(bind)) {
+    dist.path.look = [detection = std::make_shared<telegrad::MachineDetection>(
+                          bind)] { return detection->Get(); };
   }
-  dist.transport.link_bytes_per_s = link.bytes_per_s;
-  dist.transport.link_latency_s = link.latency_s;
+  dist.path.transport.link_bytes_per_s = link.bytes_per_s;
+  dist.path.transport.link_latency_s = link.latency_s;
   dist.timing.join = telegrad::FromSeconds(options.join_timeout_s);
   dist.timing.dead = telegrad::FromSeconds(options.dead_timeout_s);
   dist.timing.heartbeat =
@@ -239,7 +240,7 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   std::unique_ptr<telegrad_job> made(new telegrad_job);
   ASSIGN_OR_RETURN(made->options_, DistOptionsOf(options, plan.bind));
   if (made->options_.job_id != plan.job_id) made->options_.job_id = plan.job_id;
-  RETURN_IF_ERROR(telegrad::CheckPath(made->options_.transport));
+  RETURN_IF_ERROR(telegrad::CheckPath(made->options_.path.transport));
   made->role_ = plan.role;
   made->worker_rank_ = plan.rank;
   made->options_.cancellation = made->cancellation_;

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "kvstore/dist_options.h"
 #include "kvstore/job/control/cancellation.h"
 #include "kvstore/job/control/scheduler.h"
 #include "kvstore/job/path/worker_group.h"

@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "kvstore/job/path/data_path.h"
 #include "python/c/job.h"
 #include "topology/plan.h"
 

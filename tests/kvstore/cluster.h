@@ -11,9 +11,11 @@
 
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "kvstore/dist_options.h"
 #include "kvstore/job/control/job.h"
 #include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/server.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad::testing {
@@ -165,18 +167,19 @@ class Cluster {
     DistOptions options;
     options.scheduler_address = scheduler_->address();
     options.secret = config_.secret;
-    options.transport.name = config_.transport;
-    options.transport.tls = "tcp";
-    options.transport.link_bytes_per_s = config_.link_bytes_per_s;
-    options.transport.link_latency_s = config_.link_latency_s;
-    options.transport.fault = config_.fault;
-    options.transport.resend = config_.resends;
+    options.path.transport.name = config_.transport;
+    options.path.transport.tls = "tcp";
+    options.path.transport.link_bytes_per_s = config_.link_bytes_per_s;
+    options.path.transport.link_latency_s = config_.link_latency_s;
+    options.path.transport.fault = config_.fault;
+    options.path.transport.resend = config_.resends;
     options.timing = TestTiming();
     options.operation_timeout = kPatience;
     options.num_threads = config_.num_threads;
     options.chunk_elems = config_.chunk_elems;
     options.max_staleness = config_.max_staleness;
-    if (!config_.hosts.empty()) options.host = config_.hosts[0];  // servers'
+    if (!config_.hosts.empty())
+      options.path.host = config_.hosts[0];  // servers'
     options.on_fatal = log_.Listener();
     return options;
   }
@@ -185,10 +188,10 @@ class Cluster {
   Worker MakeWorker(int rank) {
     DistOptions options = Options();
     options.wanted_rank = rank;
-    options.transport.memory = config_.memory;
+    options.path.transport.memory = config_.memory;
     if (!config_.hosts.empty()) {
-      options.tier_one = std::nullopt;
-      options.host = config_.hosts[static_cast<size_t>(rank)];
+      options.path.tier_one = std::nullopt;
+      options.path.host = config_.hosts[static_cast<size_t>(rank)];
     }
     if (config_.hosts_parts) options.part = HostPart(options.num_threads);
     return Worker(options, config_.compression, config_.optimizer,

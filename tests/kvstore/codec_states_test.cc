@@ -4,6 +4,7 @@
 
 #include "base/device_access.h"
 #include "base/random.h"
+#include "compression/codec.h"
 #include "kvstore/states.h"
 #include "tests/kvstore/cluster.h"
 

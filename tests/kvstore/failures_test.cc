@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "base/exit_code.h"
+#include "compression/codec.h"
 #include "tests/kvstore/cluster.h"
 
 // What callers are told when something is wrong.
@@ -299,7 +300,7 @@ void ExpectServerDiffers(const std::function<void(TransportOptions&)>& change,
   Cluster cluster(Job(1));
   cluster.StartServers();
   DistOptions options = cluster.Options();
-  change(options.transport);
+  change(options.path.transport);
   testing::Worker store(options);
   std::vector<Buffer> values = cluster.MakeValues(0);
   const absl::Status status = cluster.Init(store, values);
@@ -323,13 +324,13 @@ TEST(Mismatch, OfTheNetworkNamesBoth) {
     const char* says;
   };
   const Case cases[] = {
-      {[](DistOptions& options) { options.transport.tls = "shm"; },
+      {[](DistOptions& options) { options.path.transport.tls = "shm"; },
        "tls: worker/0 has tcp, worker/1 has shm"},
-      {[](DistOptions& options) { options.transport.name = "tcp"; },
+      {[](DistOptions& options) { options.path.transport.name = "tcp"; },
        "transport: worker/0 has inproc, worker/1 has tcp"},
-      {[](DistOptions& options) { options.transport.connections = 2; },
+      {[](DistOptions& options) { options.path.transport.connections = 2; },
        "connections: worker/0 has 1, worker/1 has 2"},
-      {[](DistOptions& options) { options.transport.resend = true; },
+      {[](DistOptions& options) { options.path.transport.resend = true; },
        "resend: worker/0 has off, worker/1 has on"},
       {[](DistOptions& options) { options.facts[0].second = "rc"; },
        "UCX_TLS: worker/0 has tcp, worker/1 has rc"}};

@@ -140,7 +140,7 @@ class TensorOracle {
 // SGD with momentum by hand, float32 in MXNet's order.
 class SgdOracle {
  public:
-  SgdOracle(std::vector<float> weights, kernels::SgdParameters sgd)
+  SgdOracle(std::vector<float> weights, SgdParameters sgd)
       : weights_(std::move(weights)), momentum_(weights_.size()), sgd_(sgd) {}
   const std::vector<float>& Update(const std::vector<float>& grad) {
     for (size_t i = 0; i < weights_.size(); ++i) {
@@ -158,7 +158,7 @@ class SgdOracle {
  private:
   std::vector<float> weights_;
   std::vector<float> momentum_;
-  const kernels::SgdParameters sgd_;
+  const SgdParameters sgd_;
 };
 
 }  // namespace telegrad::testing

@@ -17,9 +17,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "kvstore/dist_options.h"
 #include "kvstore/job/control/job.h"
 #include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/server.h"
 
 namespace telegrad::testing {
 namespace {
@@ -47,7 +49,7 @@ DistOptions OptionsOf(const Settings& settings, int rank) {
   DistOptions options;
   options.scheduler_address = settings.scheduler;
   options.wanted_rank = rank;
-  options.transport.name = "tcp";
+  options.path.transport.name = "tcp";
   options.timing = kTiming;
   options.num_threads = 0;
   return options;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/units.h"
 #include "kvstore/job/launch/placement.h"
 #include "trainer/flags/identity.h"
 

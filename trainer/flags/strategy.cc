@@ -265,8 +265,8 @@ bool IsOfOneProcess(const StrategyRequest& request) {
          name == "independent";
 }
 
-kernels::SgdParameters StrategySgd(const Strategy& strategy, int num_devices,
-                                   kernels::SgdParameters sgd) {
+SgdParameters StrategySgd(const Strategy& strategy, int num_devices,
+                          SgdParameters sgd) {
   const auto divisor = static_cast<float>(strategy.divisor);
   sgd.rescale = 1.0f / divisor;
   sgd.weight_decay *= static_cast<float>(num_devices) / divisor;

@@ -36,7 +36,7 @@ bool IsOfOneProcess(const StrategyRequest& request);
 
 // Its optimizer: TensorFlow's devices decay weights in their loss, so that a
 // sum over `num_devices` of them, of all workers, decays as often.
-kernels::SgdParameters StrategySgd(const Strategy& strategy, int num_devices,
-                                   kernels::SgdParameters sgd);
+SgdParameters StrategySgd(const Strategy& strategy, int num_devices,
+                          SgdParameters sgd);
 
 }  // namespace telegrad

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "kvstore/job/control/fatal_exit.h"
 #include "kvstore/job/control/scheduler.h"
+#include "kvstore/server.h"
 #include "trainer/launch/child_pipe.h"
 #include "trainer/launch/cluster.h"
 #include "trainer/launch/process_title.h"
@@ -77,7 +78,7 @@ int RunChild(const TrainOptions& options) {
   std::optional<MachineDetection> detection;
   if (self.role == Role::kWorker || !IsOneHost(options.bind)) {
     detection.emplace(options.bind);
-    dist->look = [&detection] { return detection->Get(); };
+    dist->path.look = [&detection] { return detection->Get(); };
   }
   dist->server_trace =
       TracePrefix(options.laboratory.timeline, options.settings[index].name,

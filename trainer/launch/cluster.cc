@@ -111,13 +111,13 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   }
   if (!options.inject_link.empty()) {
     ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.inject_link));
-    dist.transport.link_bytes_per_s = link.bytes_per_s;
-    dist.transport.link_latency_s = link.latency_s;
+    dist.path.transport.link_bytes_per_s = link.bytes_per_s;
+    dist.path.transport.link_latency_s = link.latency_s;
   }
-  ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
+  ASSIGN_OR_RETURN(dist.path.tier_one, ParseTierOne(options.tier_one));
   if (!options.gpus.empty()) {
-    dist.tier_one = false;
-    ASSIGN_OR_RETURN(dist.gdr, ParseGdr(options.gdr));
+    dist.path.tier_one = false;
+    ASSIGN_OR_RETURN(dist.path.gdr, ParseGdr(options.gdr));
   }
   return dist;
 }

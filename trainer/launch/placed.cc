@@ -75,7 +75,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
         MakeDistOptions(OptionsOf(options, *run.setting), process.job_id()));
     options_of_run.server_trace =
         TracePrefix(options.laboratory.timeline, run.setting->name, run.seed);
-    options_of_run.look = [&detection] { return detection.Get(); };
+    options_of_run.path.look = [&detection] { return detection.Get(); };
     options_of_run.on_fatal = [&options](FatalEvent event) {
       event.message += AdviceOn(event.code, options);
       ExitFatally(event);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "kvstore/forecast.h"
+#include "kvstore/store_link.h"
 #include "trainer/networks/gpu_faults.h"
 #include "trainer/report/run_facts.h"
 #include "trainer/run/codec_table.h"

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "kvstore/job/path/data_path.h"
 
 namespace telegrad {
 namespace {

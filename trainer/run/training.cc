@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "kvstore/store_link.h"
 #include "trainer/checkpoint/checkpointing.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/data/dataset.h"

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/status_macros.h"
+#include "kvstore/server.h"
 #include "trainer/flags/profile.h"
 
 namespace telegrad {

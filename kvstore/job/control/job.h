@@ -21,9 +21,6 @@
 
 namespace telegrad {
 
-// Facts on which all members must agree ("threshold" -> "0.5"), in order.
-using Facts = std::vector<std::pair<std::string, std::string>>;
-
 // The largest payload that members give to each other through the scheduler.
 constexpr size_t kMaxGatherBytes = size_t{1} << 20;
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/node.h"
@@ -20,5 +21,8 @@ struct Membership {
   std::vector<Member> workers;  // by rank
   std::vector<Member> servers;
 };
+
+// Facts on which all members must agree ("threshold" -> "0.5"), in order.
+using Facts = std::vector<std::pair<std::string, std::string>>;
 
 }  // namespace telegrad

@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kvstore/job/path/path_options.h"
 #include "transport/transport.h"
 
 namespace telegrad {

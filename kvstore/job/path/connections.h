@@ -8,10 +8,8 @@
 
 namespace telegrad {
 
-// The number that "auto" stands for: the planner chooses.
-constexpr size_t kAutoConnections = 0;
-
-// "auto", or a number of 1 to kMaxConnections; InvalidArgument for all else.
+// "auto" (kAutoConnections), or a number of 1 to kMaxConnections;
+// InvalidArgument for all else.
 absl::StatusOr<size_t> ParseConnections(absl::string_view text);
 // What is wrong with it, for a command line; empty: nothing.
 std::string CheckConnections(const std::string& text);

@@ -25,6 +25,12 @@ std::string InterfaceOf(const TransportOptions& transport) {
   return DeviceOfAddress(transport.bind_address).value_or("");
 }
 
+// With some number of connections, where the planner chooses it.
+TransportOptions WithConnections(TransportOptions transport) {
+  transport.connections = std::max<size_t>(1, transport.connections);
+  return transport;
+}
+
 // Whether a context can be made at all.
 absl::Status Try(const TransportOptions& options) {
   class Nobody : public TransportHandler {
@@ -135,9 +141,9 @@ bool DataPath::IsUnchecked(const TransportContext& context,
 }
 
 absl::Status CheckPath(const TransportOptions& options) {
-  if (IsOpenTransport(options.name)) return CheckOpenTransport(options);
-  TransportOptions one = options;
-  one.name = TransportNamed(options.name);
+  TransportOptions one = WithConnections(options);
+  if (IsOpenTransport(one.name)) return CheckOpenTransport(one);
+  one.name = TransportNamed(one.name);
   return CheckTransport(one);
 }
 
@@ -150,12 +156,9 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
                     .transport = transport.name,
                     .tls = transport.tls,
                     .rails = static_cast<int>(transport.rails.size()),
-                    .tier_one = kOpenTierOne};
-  if (options.tier_one.has_value()) {
-    facts.tier_one = *options.tier_one ? "on" : "off";
-  }
+                    .tier_one = options.tier_one};
   facts.network_namespace = OwnNetworkNamespace();
-  if (!options.has_auto_connections) {
+  if (transport.connections != kAutoConnections) {
     facts.connections = static_cast<int>(NumConnections(transport));
   }
   if (options.given != nullptr) facts.plan = options.given->plan.digest;
@@ -163,7 +166,7 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
   if (IsOpenTransport(transport.name)) {
     for (const std::string& each :
          TransportsToChoose(facts.interface == "lo")) {
-      TransportOptions one = transport;
+      TransportOptions one = WithConnections(transport);
       one.name = each;
       if (!CheckTransport(one).ok()) continue;
       if (const absl::Status made = Try(one); made.ok()) {

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "kvstore/job/control/job.h"
+#include "kvstore/job/path/path_options.h"
 #include "topology/machine.h"
 #include "topology/plan.h"
 #include "transport/transport.h"
@@ -28,32 +29,7 @@ struct MachineReport {
   absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
 };
 
-// What a member was told about its data, and how it sees its machine.
-struct PathOptions {
-  TransportOptions transport = {};  // name "auto": for the planner to choose
-  // The planner chooses the number of connections, too.
-  bool has_auto_connections = false;
-  // Instead of what would be planned; all workers have the same. Null: none.
-  std::shared_ptr<const GivenPlan> given = nullptr;
-  // Looks at the machine; null: nothing is known of it. Not called where the
-  // bind address is loopback, from which no card is reached.
-  std::function<MachineReport()> look = nullptr;
-  // Both are for workers: JobOptions describes them.
-  std::optional<bool> tier_one = false;
-  std::string host = {};
-  // For a worker whose tensors are on GPUs: whether the network takes them from
-  // there (GPUDirect RDMA). None: all frames are in host memory.
-  std::optional<GdrWish> gdr = {};
-};
-
-// Whether such options can be followed, as far as that is known without a
-// context: as CheckTransport, but the name may be a network's or "auto".
-absl::Status CheckPath(const TransportOptions& options);
-// Checks these options, and what can be known here of a given plan: whether
-// flags, this host and its machine agree with it. Looks at the machine.
-absl::Status CheckPath(const PathOptions& options);
-
-// The part of it that others need to know.
+// What others need to know of a member and its PathOptions.
 struct MemberFacts {
   std::string name = {};  // "worker/1"
   std::string host = {};
@@ -65,9 +41,9 @@ struct MemberFacts {
   std::string transport = {};  // what it was told; "auto": nothing
   std::string tls = {};
   int rails = 0;
-  int connections = 0;        // 0: open
-  std::string tier_one = {};  // what it was told: "on", "off"; "auto": nothing
-  std::string gdr = {};       // "auto", "on", "off"; empty: no tensor on a GPU
+  int connections = 0;                // 0: open
+  std::optional<bool> tier_one = {};  // what it was told; none: nothing
+  std::string gdr = {};  // "auto", "on", "off"; empty: no tensor on a GPU
   // Members of one host in one of these reach each other by loopback.
   std::string network_namespace = {};
   std::string plan = {};  // digest of the given one; empty: none
@@ -85,7 +61,6 @@ struct MemberFacts {
 absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
                                        absl::string_view name);
 
-constexpr char kOpenTierOne[] = "auto";
 inline bool IsOpenTransport(absl::string_view name) {
   return name.empty() || absl::EqualsIgnoreCase(name, "auto");
 }

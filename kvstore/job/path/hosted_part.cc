@@ -1,6 +1,8 @@
 #include "kvstore/job/path/hosted_part.h"
 
 #include "base/exit_code.h"
+#include "kvstore/job/control/cancellation.h"
+#include "kvstore/job/control/fatal_event.h"
 
 namespace telegrad {
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
-#include "kvstore/job/path/worker_group.h"
+#include "kvstore/job/path/job_options.h"
 
 namespace telegrad {
 

@@ -38,6 +38,16 @@ absl::Status Bad(absl::string_view member, absl::string_view what) {
                           member, " does not say what it is on: ", what)));
 }
 
+std::string TierOneText(std::optional<bool> is_on) {
+  return !is_on.has_value() ? "auto" : *is_on ? "on" : "off";
+}
+
+std::optional<bool> OnOrOff(JsonFields& line, const char* name) {
+  static constexpr const char* kWords[] = {"auto", "on", "off"};
+  const size_t word = line.Word(name, kWords);
+  return word == 0 ? std::nullopt : std::optional<bool>(word == 1);
+}
+
 }  // namespace
 
 std::string ToText(const MemberFacts& facts) {
@@ -62,7 +72,7 @@ std::string ToText(const MemberFacts& facts) {
                      {"tls", facts.tls},
                      {"rails", static_cast<unsigned>(facts.rails)},
                      {"connections", static_cast<unsigned>(facts.connections)},
-                     {"tier1", facts.tier_one},
+                     {"tier1", TierOneText(facts.tier_one)},
                      {"gdr", facts.gdr},
                      {"network_namespace", facts.network_namespace},
                      {"plan", facts.plan},
@@ -93,7 +103,7 @@ absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
       .tls = text_of("tls"),
       .rails = line.Integer("rails", 0, kMaxCount),
       .connections = line.Integer("connections", 0, kMaxCount),
-      .tier_one = text_of("tier1"),
+      .tier_one = OnOrOff(line, "tier1"),
       .gdr = text_of("gdr"),
       .network_namespace = text_of("network_namespace"),
       .plan = text_of("plan")};

@@ -78,8 +78,8 @@ absl::Status TakeConstraints(std::span<const MemberFacts> members,
     RETURN_IF_ERROR(rails.Add(each, each.rails, each.rails == 0));
     RETURN_IF_ERROR(
         connections.Add(each, each.connections, each.connections == 0));
-    RETURN_IF_ERROR(tier_one.Add(
-        each, each.tier_one, !IsWorker(each) || each.tier_one == kOpenTierOne));
+    RETURN_IF_ERROR(tier_one.Add(each, each.tier_one == true ? "on" : "off",
+                                 !IsWorker(each) || !each.tier_one));
   }
   request.network = transport.value();
   request.tls = tls.value();

@@ -7,7 +7,10 @@
 #include "base/exit_code.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/job.h"
+#include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/hosted_part.h"
+#include "kvstore/job/path/job_options.h"
 
 namespace telegrad {
 namespace {
@@ -80,24 +83,13 @@ class JoinedGroup : public WorkerGroup {
 };
 
 absl::Status JoinedGroup::Join() {
-  RETURN_IF_ERROR(CheckPath(options_.transport));
+  RETURN_IF_ERROR(CheckPath(options_.path.transport));
   if (options_.part != nullptr) part_ = std::make_unique<HostedPart>(options_);
-  JoinRequest request{
-      .scheduler_address = options_.scheduler_address,
-      .role = Role::kWorker,
-      .wanted_rank = options_.wanted_rank,
-      .facts = MemberFactsOf(options_),
-      .job_id = options_.job_id,
-      .secret = options_.secret,
-      .timing = options_.timing,
-      .cancellation = options_.cancellation,
-      .on_wait = options_.on_wait,
-      .on_fatal =
-          [this](const FatalEvent& event) {
-            if (options_.on_fatal) options_.on_fatal(event);
-            failure_.Set(WithExitCode(event.code,
-                                      absl::UnavailableError(event.message)));
-          },
+  JoinRequest request = JoinRequestOf(options_, Role::kWorker);
+  request.on_fatal = [this](const FatalEvent& event) {
+    if (options_.on_fatal) options_.on_fatal(event);
+    failure_.Set(
+        WithExitCode(event.code, absl::UnavailableError(event.message)));
   };
   absl::StatusOr<std::unique_ptr<Job>> joined = Job::Join(request);
   if (!joined.ok()) return WhyNotJoined(joined.status());
@@ -120,7 +112,7 @@ absl::Status JoinedGroup::WhyNotJoined(const absl::Status& own) {
 
 absl::Status JoinedGroup::FindPath() {
   const TimePoint deadline = Clock::now() + options_.timing.join;
-  ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options_.path(), deadline));
+  ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options_.path, deadline));
   ASSIGN_OR_RETURN(path_.server_addresses, ReadAddresses(*control_, deadline));
   return absl::OkStatus();
 }
@@ -138,7 +130,7 @@ void JoinedGroup::Fail(const absl::Status& why) {
 
 class SoloGroup : public WorkerGroup {
  public:
-  explicit SoloGroup(JobOptions options) : options_(std::move(options)) {
+  explicit SoloGroup(const JobOptions& options) : options_(options) {
     membership_.self = {Role::kWorker, 0};
     membership_.workers.resize(1);
     membership_.workers[0].id = membership_.self;
@@ -193,10 +185,24 @@ std::string Difference(const Json& first, const Json& other, size_t rank) {
 
 }  // namespace
 
-Facts MemberFactsOf(const JobOptions& options) {
+JoinRequest JoinRequestOf(const JobOptions& options, Role role) {
   Facts facts = options.facts;
-  facts.emplace_back("resend", options.transport.resend ? "on" : "off");
-  return facts;
+  facts.emplace_back("resend", options.path.transport.resend ? "on" : "off");
+  return {.scheduler_address = options.scheduler_address,
+          .role = role,
+          .wanted_rank = options.wanted_rank,
+          .facts = std::move(facts),
+          .job_id = options.job_id,
+          .secret = options.secret,
+          .timing = options.timing,
+          .cancellation = options.cancellation,
+          .on_wait = options.on_wait,
+          .on_fatal = options.on_fatal};
+}
+
+int WorkerGroup::num_pushers() const {
+  return static_cast<int>(
+      RanksThatPush(data_path().plan, membership().workers.size()).size());
 }
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinWorkers(
@@ -206,9 +212,10 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinWorkers(
   return group;
 }
 
-std::unique_ptr<WorkerGroup> MakeSoloGroup(JobOptions options) {
-  return std::make_unique<SoloGroup>(std::move(options));
+std::unique_ptr<WorkerGroup> MakeSoloGroup(const JobOptions& options) {
+  return std::make_unique<SoloGroup>(options);
 }
+std::unique_ptr<WorkerGroup> MakeSoloGroup() { return MakeSoloGroup({}); }
 
 std::string FactsText(const Facts& facts) {
   Json json = Json::object();

@@ -8,7 +8,9 @@
 #include "absl/strings/strip.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "kvstore/kvstore.h"
+#include "kvstore/job/path/data_path.h"
+#include "kvstore/job/path/job_options.h"
+#include "kvstore/server.h"
 
 namespace telegrad {
 namespace {
@@ -155,7 +157,7 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
                  .part = HostPart(num_threads),
                  .ranks_in_job = ranks_};
   // Workers of one host share its memory, whatever the job's network is.
-  own.transport.name = TransportOf(NetworkKind::kTcp);
+  own.path.transport.name = TransportOf(NetworkKind::kTcp);
   ASSIGN_OR_RETURN(joined_, JoinWorkers(own));
   Membership membership = joined_->membership();
   for (size_t i = 0; i < ranks_.size(); ++i) {

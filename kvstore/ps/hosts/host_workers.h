@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
 #include "kvstore/job/control/scheduler.h"
+#include "kvstore/job/path/job_options.h"
 #include "kvstore/job/path/worker_group.h"
 
 namespace telegrad {

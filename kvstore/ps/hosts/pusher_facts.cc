@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/ps/wire/json_fields.h"
+#include "kvstore/store_link.h"
 
 namespace telegrad {
 namespace {

@@ -83,20 +83,9 @@ absl::Status DistServer::Run() {
 }
 
 absl::Status DistServer::Start() {
-  RETURN_IF_ERROR(CheckPath(options_.job.transport));
-  JoinRequest request{
-      .scheduler_address = options_.job.scheduler_address,
-      .role = Role::kServer,
-      .wanted_rank = options_.job.wanted_rank,
-      .facts = MemberFactsOf(options_.job),
-      .job_id = options_.job.job_id,
-      .secret = options_.job.secret,
-      .timing = options_.job.timing,
-      .cancellation = options_.job.cancellation,
-      .on_wait = options_.job.on_wait,
-      .on_fatal = options_.job.on_fatal,
-  };
-  ASSIGN_OR_RETURN(control_, Job::Join(request));
+  RETURN_IF_ERROR(CheckPath(options_.job.path.transport));
+  ASSIGN_OR_RETURN(control_,
+                   Job::Join(JoinRequestOf(options_.job, Role::kServer)));
   const Membership& membership = control_->membership();
   rank_ = membership.self.rank;
   epoch_ = membership.epoch;
@@ -107,7 +96,7 @@ absl::Status DistServer::Start() {
 
 absl::Status DistServer::Listen() {
   const TimePoint deadline = Clock::now() + options_.job.timing.join;
-  PathOptions options = options_.job.path();
+  PathOptions options = options_.job.path;
   options.gdr = std::nullopt;  // sums are in host memory
   ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options, deadline));
   const size_t num_all = control_->membership().workers.size();

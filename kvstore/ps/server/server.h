@@ -11,11 +11,11 @@
 #include "base/thread_pool.h"
 #include "kvstore/job/control/handshake.h"
 #include "kvstore/job/path/data_path.h"
-#include "kvstore/kvstore.h"
 #include "kvstore/ps/server/served_tensors.h"
 #include "kvstore/ps/server/server_timeline.h"
 #include "kvstore/ps/wire/frame_sender.h"
 #include "kvstore/ps/wire/link_probe.h"
+#include "kvstore/server.h"
 
 namespace telegrad {
 

@@ -160,7 +160,7 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
 }  // namespace
 
 std::string OptimizerFact(const OptimizerConfig& config) {
-  const kernels::SgdParameters& sgd = config.sgd;
+  const SgdParameters& sgd = config.sgd;
   std::string fact = absl::StrFormat(
       "%s lr %.9g momentum %.9g wd %.9g rescale %.9g", ToString(config.kind),
       sgd.learning_rate, sgd.momentum_rate, sgd.weight_decay, sgd.rescale);

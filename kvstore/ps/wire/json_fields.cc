@@ -18,7 +18,7 @@ float FloatField(JsonFields& json, const char* name) {
 
 Json OptimizerFields(const OptimizerConfig& config) {
   const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
-  const kernels::SgdParameters& sgd = config.sgd;
+  const SgdParameters& sgd = config.sgd;
   return {{"update_on", static_cast<unsigned>(config.update_on)},
           {"optimizer", static_cast<unsigned>(config.kind)},
           {"lr_bits", bits(sgd.learning_rate)},

@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
+#include "kvstore/job/path/data_path.h"
+#include "kvstore/job/path/job_options.h"
 
 namespace telegrad {
 namespace {
@@ -21,7 +23,7 @@ constexpr Duration kIoTick = std::chrono::milliseconds(100);
 // The plan has network cards read and write the memory of GPUs, and they do not
 // because of `why`. An error where it was asked for.
 absl::Status WithoutCards(const WorkerGroup& group, absl::string_view why) {
-  if (group.options().gdr == GdrWish::kOn) {
+  if (group.options().path.gdr == GdrWish::kOn) {
     return WithExitCode(
         ExitCode::kMismatch,
         absl::FailedPreconditionError(absl::StrCat("--gdr on: ", why)));

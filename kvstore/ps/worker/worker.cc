@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/checks.h"
+#include "kvstore/job/path/data_path.h"
+#include "kvstore/job/path/job_options.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/ps/wire/json_fields.h"
 

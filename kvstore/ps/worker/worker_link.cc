@@ -10,7 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/gather_numbers.h"
+#include "kvstore/job/path/job_options.h"
 
 namespace telegrad {
 namespace {

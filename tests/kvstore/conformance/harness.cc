@@ -132,8 +132,8 @@ std::string RunParties(const StoreKind& traits, const StoreSetup& setup,
       const int contributor = rank / traits.processes;
       DistOptions options = cluster.Options();
       options.wanted_rank = rank;
-      options.host = absl::StrCat("host", contributor);
-      if (traits.processes > 1) options.tier_one = std::nullopt;
+      options.path.host = absl::StrCat("host", contributor);
+      if (traits.processes > 1) options.path.tier_one = std::nullopt;
       options.chunk_elems = setup.chunk_elems;
       options.num_devices = traits.max_devices;
       if (traits.hosts_parts) options.part = HostPart(options.num_threads);

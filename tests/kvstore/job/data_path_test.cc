@@ -206,12 +206,12 @@ TEST(DataPath, TierOneIsToldByWorkers) {
   std::vector<MemberFacts> members = {
       On("worker/0", "a", kEth), On("worker/1", "a", kEth),
       On("worker/2", "b", kEth), On("server/0", "b", kEth)};
-  for (MemberFacts& each : members) each.tier_one = "auto";
-  members[3].tier_one = "off";  // a server's word does not count
+  for (MemberFacts& each : members) each.tier_one = std::nullopt;
+  members[3].tier_one = false;  // a server's word does not count
   EXPECT_EQ(MustPath(members).pushers, (std::vector<int>{0, 0, 2}));
-  members[2].tier_one = "off";
+  members[2].tier_one = false;
   EXPECT_THAT(MustPath(members).pushers, IsEmpty());
-  members[1].tier_one = "on";
+  members[1].tier_one = true;
   EXPECT_THAT(RequestPath(members),
               StatusIs(StatusCode::kFailedPrecondition,
                        "tier1: worker/1 has on, worker/2 has off; give all the "
@@ -287,7 +287,7 @@ TEST(CheckPath, KnowsWhatAGivenPlanNeedsOfThisHost) {
   PathOptions options;
   options.transport.name = "auto";
   options.transport.bind_address = "127.0.0.1";
-  options.has_auto_connections = true;
+  options.transport.connections = kAutoConnections;
   const auto give = [&](Plan plan) {
     options.given = std::make_shared<const GivenPlan>(
         GivenPlan{"--plan p.json", std::move(plan)});

@@ -19,7 +19,7 @@ inline MemberFacts On(const std::string& name, const std::string& host,
           .interface = fabric == Fabric::kEthernet ? "eth0" : "ib0",
           .transports = {"ucx", "ofi", "tcp"},
           .transport = "auto",
-          .tier_one = "auto",
+          .tier_one = std::nullopt,
           .machine = TestMachine(host, 0, 1, fabric, gbps)};
 }
 

@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "kvstore/job/control/handshake.h"
 #include "kvstore/job/control/job.h"
+#include "kvstore/job/path/data_path.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ps/wire/wire.h"
 #include "tests/kvstore/cluster.h"
@@ -27,7 +28,7 @@ class FakeServer : private TransportHandler {
   explicit FakeServer(const DistOptions& options, bool proves_itself = true)
       : proves_itself_(proves_itself),
         handshake_(options.secret, options.job_id) {
-    transport_ = *MakeTransport(options.transport, this);
+    transport_ = *MakeTransport(options.path.transport, this);
     JoinRequest request{.scheduler_address = options.scheduler_address,
                         .role = Role::kServer,
                         .wanted_rank = 0,
@@ -78,7 +79,7 @@ class FakeServer : private TransportHandler {
   void Run(const JoinRequest& request, const DistOptions& options) {
     auto control = Job::Join(request);
     EXPECT_THAT(control, IsOk());
-    EXPECT_THAT(AgreeOnPath(**control, options.path(), Soon()), IsOk());
+    EXPECT_THAT(AgreeOnPath(**control, options.path, Soon()), IsOk());
     EXPECT_THAT(PostAddress(**control, *transport_->Listen()), IsOk());
     epoch_ = (*control)->membership().epoch;
     while (!is_stopping_) {

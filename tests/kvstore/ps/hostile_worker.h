@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/exit_code.h"
+#include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/worker_group.h"
 #include "kvstore/ps/wire/job_config.h"
 #include "tests/kvstore/ps/raw_worker.h"
@@ -61,16 +62,11 @@ class HostileWorker : public ::testing::Test {
                   .is_async = config.store == "dist_async",
                   .max_staleness = config.max_staleness};
     const DistOptions options = cluster_->Options();
-    JoinRequest request{.scheduler_address = options.scheduler_address,
-                        .role = Role::kWorker,
-                        .wanted_rank = 1,
-                        .facts = MemberFactsOf({}),
-                        .job_id = options.job_id,
-                        .secret = options.secret,
-                        .timing = options.timing,
-                        .on_fatal = nullptr};
+    JoinRequest request = JoinRequestOf(options, Role::kWorker);
+    request.wanted_rank = 1;
+    request.on_fatal = nullptr;
     control_ = *telegrad::Job::Join(request);
-    EXPECT_THAT(AgreeOnPath(*control_, options.path(), Soon()), IsOk());
+    EXPECT_THAT(AgreeOnPath(*control_, options.path, Soon()), IsOk());
     address_ = ReadAddresses(*control_, Soon())->at(0);
     EXPECT_THAT(control_->Gather("init 0", FactsText(MakeFacts(job)), Soon()),
                 IsOk());
@@ -89,7 +85,7 @@ class HostileWorker : public ::testing::Test {
   }
 
   std::unique_ptr<RawConnection> Connect() {
-    return std::make_unique<RawConnection>(cluster_->Options().transport,
+    return std::make_unique<RawConnection>(cluster_->Options().path.transport,
                                            address_);
   }
 

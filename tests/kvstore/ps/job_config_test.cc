@@ -75,7 +75,7 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_EQ(gc.packing, PackingMode::kRadix);
   EXPECT_EQ(gc.nonfinite, NonFinitePolicy::kSkip);
   EXPECT_EQ(out->optimizer.update_on, UpdateOn::kServer);
-  const kernels::SgdParameters& sgd = out->optimizer.sgd;
+  const SgdParameters& sgd = out->optimizer.sgd;
   EXPECT_TRUE(SameBits(sgd.learning_rate, in.optimizer.sgd.learning_rate));
   EXPECT_TRUE(SameBits(sgd.momentum_rate, in.optimizer.sgd.momentum_rate));
   EXPECT_TRUE(SameBits(sgd.weight_decay, in.optimizer.sgd.weight_decay));

@@ -11,6 +11,8 @@
 #include "base/exit_code.h"
 #include "base/network_device.h"
 #include "base/socket.h"
+#include "kvstore/job/path/data_path.h"
+#include "kvstore/store_link.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/topology/plan_machines.h"
 #include "transport/check_transport.h"
@@ -43,11 +45,11 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
   config.secret = *Secret::Derive(std::string(32, 's'), "local");
   testing::Cluster cluster(config);
   DistOptions with_rdma = cluster.Options();
-  with_rdma.transport = {};
-  with_rdma.transport.name = "auto";
-  with_rdma.transport.bind_address = OwnAddress();
-  with_rdma.look = [] { return Host("a", Fabric::kInfiniBand); };
-  if (with_rdma.transport.bind_address.empty()) {
+  with_rdma.path.transport = {};
+  with_rdma.path.transport.name = "auto";
+  with_rdma.path.transport.bind_address = OwnAddress();
+  with_rdma.path.look = [] { return Host("a", Fabric::kInfiniBand); };
+  if (with_rdma.path.transport.bind_address.empty()) {
     GTEST_SKIP() << "no address but loopback, where nothing is chosen by cards";
   }
   auto server = std::async(std::launch::async, [with_rdma]() mutable {
@@ -60,7 +62,7 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
       DistOptions options = with_rdma;
       options.wanted_rank = rank;
       if (rank == 1) {
-        options.look = [] { return Host("b", Fabric::kEthernet); };
+        options.path.look = [] { return Host("b", Fabric::kEthernet); };
       }
       testing::Worker store(options);
       std::vector<Buffer> values = cluster.MakeValues(rank);
@@ -86,14 +88,14 @@ void BetweenMachines(const std::string& transport,
   testing::Cluster cluster(config);
   const auto on = [&](const std::string& host) {
     DistOptions options = cluster.Options();
-    options.transport = {};
-    options.transport.name = transport;
+    options.path.transport = {};
+    options.path.transport.name = transport;
     // Else a peer of this host is reached by its memory.
-    if (transport == "tcp") options.transport.tls = "tcp";
-    options.transport.bind_address = OwnAddress();
-    options.has_auto_connections = true;
+    if (transport == "tcp") options.path.transport.tls = "tcp";
+    options.path.transport.bind_address = OwnAddress();
+    options.path.transport.connections = kAutoConnections;
     options.on_fatal = nullptr;
-    options.look = [&see, host] {
+    options.path.look = [&see, host] {
       return MachineReport{.host = host, .boot_id = "1", .machine = see(host)};
     };
     return options;
@@ -167,7 +169,7 @@ TEST(AutoTransport, EndsAllWithWhoCannotFollow) {
     workers.emplace_back([&, rank] {
       DistOptions options = cluster.Options();
       options.wanted_rank = rank;
-      if (rank == 1) options.transport.name = "tcp";
+      if (rank == 1) options.path.transport.name = "tcp";
       const absl::Status status = JoinWorkers(options).status();
       EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
       EXPECT_THAT(
@@ -205,10 +207,10 @@ TEST(GivenPlan, OfConnectionsIsObeyed) {
     DistOptions options = cluster.Options();
     PlanRequest request{.workers = 1};
     request.network = {"tcp", "--transport tcp"};
-    request.tls = {options.transport.tls, "--tls"};
+    request.tls = {options.path.transport.tls, "--tls"};
     request.connections = {connections, "--connections"};
-    options.has_auto_connections = true;
-    options.given = std::make_shared<const GivenPlan>(
+    options.path.transport.connections = kAutoConnections;
+    options.path.given = std::make_shared<const GivenPlan>(
         GivenPlan{"--plan p.json", *PlanPath({}, request)});
     auto server = std::async(std::launch::async,
                              [&] { return RunServer({.job = options}); });
@@ -253,8 +255,8 @@ TEST(AutoConnections, AreThoseThatOneWasGiven) {
   const auto options = [&cluster](Role role, int rank) {
     DistOptions each = cluster.Options();
     each.wanted_rank = rank;
-    each.has_auto_connections = role == Role::kServer || rank == 0;
-    each.transport.connections = 3;  // auto looks for itself: 1
+    const bool is_auto = role == Role::kServer || rank == 0;
+    each.path.transport.connections = is_auto ? kAutoConnections : 3;
     return each;
   };
   auto server = std::async(std::launch::async, [&] {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compression/codec.h"
 #include "tests/testing/status_matchers.h"
 #include "topology/cost_model.h"
 

@@ -48,10 +48,10 @@ std::vector<absl::StatusOr<JobPlan>> Agree(
   testing::Cluster cluster(testing::Job(static_cast<int>(num_workers)));
   const auto options = [&](size_t i) {
     DistOptions each = cluster.Options();
-    each.transport.tls.clear();
-    each.transport.bind_address = "192.0.2.1";  // inproc has no use for it
-    each.look = [&reports, i] { return reports[i]; };
-    each.given = given;
+    each.path.transport.tls.clear();
+    each.path.transport.bind_address = "192.0.2.1";  // inproc has no use for it
+    each.path.look = [&reports, i] { return reports[i]; };
+    each.path.given = given;
     each.wanted_rank = i < num_workers ? static_cast<int>(i) : 0;
     return each;
   };
@@ -123,7 +123,7 @@ Plan SummedBy(const std::vector<std::string>& workers,
                        .transports = {"tcp"},
                        .transport = "tcp",
                        .connections = 1,
-                       .tier_one = "auto",
+                       .tier_one = std::nullopt,
                        .machine = *Report(hosts[i]).machine});
     }
   };

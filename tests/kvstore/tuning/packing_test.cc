@@ -1,6 +1,7 @@
 // --gc-packing auto, in a whole cluster and as a function of numbers.
 #include "kvstore/tuning/packing.h"
 
+#include "kvstore/store_link.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
 

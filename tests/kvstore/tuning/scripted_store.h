@@ -5,7 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "kvstore/job/path/data_path.h"
+#include "kvstore/job/path/job_options.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/store_link.h"
 
 namespace telegrad::testing {
 

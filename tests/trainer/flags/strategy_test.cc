@@ -155,9 +155,12 @@ void TrainWorker(const Strategy& strategy, const StrategyRequest& request,
       if (strategy.update_on == UpdateOn::kServer) {
         std::copy_n(grads[d].as<float>(), kElems, copies[d].as<float>());
       } else {
-        kernels::CpuKernels().sgd_momentum(grads[d].as<float>(), kElems,
-                                           optimizer.sgd, copies[d].as<float>(),
-                                           momenta[d].as<float>(), {});
+        const SgdParameters& sgd = optimizer.sgd;
+        kernels::CpuKernels().sgd_momentum(
+            grads[d].as<float>(), kElems,
+            {sgd.learning_rate, sgd.momentum_rate, sgd.weight_decay,
+             sgd.rescale},
+            copies[d].as<float>(), momenta[d].as<float>(), {});
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "kvstore/job/path/data_path.h"
 #include "tests/kvstore/ps/raw_worker.h"
 #include "tests/kvstore/row_buffers.h"
 

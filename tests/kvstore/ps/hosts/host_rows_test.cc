@@ -75,8 +75,8 @@ RowOutcome RunRows(const std::string& codec, bool is_devices) {
       options.wanted_rank = rank;
       options.num_devices = devices;
       if (!is_devices) {
-        options.tier_one = std::nullopt;
-        options.host = config.hosts[static_cast<size_t>(rank)];
+        options.path.tier_one = std::nullopt;
+        options.path.host = config.hosts[static_cast<size_t>(rank)];
       }
       Worker worker(options, {.type = codec});
       const std::vector<TensorSpec> tensors = {Table()};

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "kvstore/job/path/data_path.h"
+#include "kvstore/store_link.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
 

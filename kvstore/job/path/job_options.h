@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "kvstore/job/control/membership.h"
+#include "kvstore/job/control/secret.h"
+#include "kvstore/job/control/timing.h"
+#include "kvstore/job/path/path_options.h"
+
+namespace telegrad {
+
+class Cancellation;  // kvstore/job/control/cancellation.h
+struct FatalEvent;   // kvstore/job/control/fatal_event.h
+struct JoinRequest;  // kvstore/job/control/job.h
+
+// How a member joins a job and reaches the others.
+struct JobOptions {
+  std::string scheduler_address = {};  // "127.0.0.1:40123"
+  std::string job_id = "local";
+  Secret secret = {};
+  int wanted_rank = -1;
+  PathOptions path = {};
+  ControlTiming timing = {};
+  std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
+  Duration operation_timeout = std::chrono::seconds(300);
+  // Further facts that must be equal on all workers that join, and on servers
+  // that have them: "UCX_TLS" -> "tcp". Their names are none of those that the
+  // store itself uses (docs/control_plane.md).
+  Facts facts = {};
+  // Runs the part of the sums that a worker's process has, as a server of its
+  // rank, in a thread: HostPart (kvstore/server.h). Null: the process has no
+  // part. Where all workers have one the job has as many servers as workers and
+  // needs no processes for them. The group's destructor then waits for the
+  // other workers to leave.
+  std::function<absl::Status(const JobOptions&)> part = nullptr;
+  // A server, or a worker's part of the sums, writes a Chrome trace of some
+  // rounds to SERVER_TRACE-server<rank>.json; empty: no trace.
+  std::string server_trace = {};
+  // Used only by the job that a host's workers have among themselves: their
+  // ranks in the whole job, for messages.
+  std::vector<int> ranks_in_job = {};
+  // Told once that a member waits for the scheduler; JoinRequest describes it.
+  std::function<void(const std::string&)> on_wait = nullptr;
+  // Called once when the job fails, on the control thread.
+  std::function<void(const FatalEvent&)> on_fatal = nullptr;
+};
+
+// How a member with these options asks to join.
+JoinRequest JoinRequestOf(const JobOptions& options, Role role);
+
+}  // namespace telegrad
