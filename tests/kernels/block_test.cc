@@ -297,8 +297,7 @@ TEST_P(BlockTest, SumsEqualReference) {
       for (uint32_t f = 0; f < c.num_frames; ++f) {
         frames.push_back(RandomBytes(CodeBytes(n, c.bits), 31 * n + f));
       }
-      SCOPED_TRACE(::testing::Message()
-                   << "n " << n << " bits " << c.bits << " W " << c.num_frames);
+      SCOPED_TRACE(::testing::Message() << n << ", W " << c.num_frames);
       const Sums got = Sum(table(), frames, n, c.bits, c.sum_bits, n % 2);
       const Sums want =
           Sum(ReferenceKernels(), frames, n, c.bits, c.sum_bits, 0);
