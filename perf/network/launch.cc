@@ -18,6 +18,7 @@
 #include "base/status_macros.h"
 #include "kvstore/job/control/secret.h"
 #include "kvstore/job/launch/child_processes.h"
+#include "kvstore/job/path/job_options.h"
 #include "perf/network/commands.h"
 
 namespace telegrad::perf {

@@ -15,6 +15,7 @@
 
 #include "base/network_device.h"
 #include "kvstore/job/control/scheduler.h"
+#include "kvstore/job/path/job_options.h"
 #include "kvstore/job/path/worker_group.h"
 
 namespace telegrad {
@@ -70,9 +71,9 @@ TransportOptions Followed(const std::string& bind) {
   const auto join = [&](int rank) {
     JobOptions job{.scheduler_address = (*scheduler)->address(),
                    .wanted_rank = rank};
-    job.transport.name = "auto";
-    job.transport.bind_address = bind;
-    job.look = [&bind, rank] {
+    job.path.transport.name = "auto";
+    job.path.transport.bind_address = bind;
+    job.path.look = [&bind, rank] {
       MachineReport report = MachineDetection(bind).Get();
       if (rank == 1) report.host = report.boot_id = "other";
       if (rank == 1 && report.machine.ok()) report.machine->host = "other";
