@@ -40,6 +40,7 @@ constexpr float kMostMaximum = 0x1p100f;
 // the most as the most.
 constexpr float kLeastMeanSquare = 0x1p-100f;
 constexpr float kMostForSquare = 0x1p55f;
+constexpr float kMostSquare = kMostForSquare * kMostForSquare;
 constexpr size_t kSquareLanes = 128;
 // The evenly spaced levels of least squared error, of a Gaussian of variance 1,
 // are the odd multiples of these: four levels, eight levels.
@@ -72,8 +73,9 @@ constexpr size_t BlockPayloadBytes(size_t n, const BlockFormat& format) {
 // and of odd codes, with k the block's elements:
 //   m = sum of v * v over the finite v, |v| at most kMostForSquare, / k
 //   m < kLeastMeanSquare: scale 0, inverse 0
-//   else: scale = kScaleOf... * sqrt(m) to the nearest bf16, inverse =
-//   0.5/scale q = rint(clamp(v * inverse - 0.5, -levels, levels - 1)), as above
+//   else:                 scale = kScaleOf... * sqrt(m) to the nearest bf16,
+//                         inverse = 0.5 / scale
+//   q = rint(clamp(v * inverse - 0.5, -levels, levels - 1)), as above
 //   residual[i] = v - (2 * q + 1) * scale
 // The sum has 128 lanes: lane l adds elements l, l + 128 ... of the block in
 // this order, from 0 on; then for h = 64, 32 ... 1 lane l < h adds lane l + h.

@@ -63,7 +63,7 @@ TELEGRAD_HOST_DEVICE inline BlockScale ScaleOf(float maximum, float limit,
 TELEGRAD_HOST_DEVICE inline float SquareOf(float v) {
   if (!IsFiniteFloat(v)) return 0.0f;
   const float magnitude = FloatOf(MagnitudeBits(v));
-  return magnitude < kMostForSquare ? v * v : kMostForSquare * kMostForSquare;
+  return magnitude < kMostForSquare ? v * v : kMostSquare;
 }
 
 // The scale of odd codes, from the sum of squares of `count` elements.

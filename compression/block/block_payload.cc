@@ -34,25 +34,27 @@ bool ExceedsLevels(const uint8_t* codes, size_t n, uint32_t bits,
   return most > levels;
 }
 
-bool IsScale(float scale, const kernels::BlockFormat& format) {
-  if (std::bit_cast<uint32_t>(scale) == 0) return true;
-  const auto inf = kernels::kMostMaximum;
-  constexpr float kMostSquare =
-      kernels::kMostForSquare * kernels::kMostForSquare;
-  const float least =
-      format.odd
-          ? kernels::OddScaleOf(kernels::kLeastMeanSquare, 1, format).scale
-          : kernels::ScaleOf(kernels::kLeastMaximum, inf, format).scale;
-  const float most =
-      format.odd ? kernels::OddScaleOf(kMostSquare, 1, format).scale
-                 : kernels::ScaleOf(kernels::kMostMaximum, inf, format).scale;
-  return scale >= least && scale <= most;  // false for NaN
+// The least and the largest scale of a block that has one.
+struct ScaleRange {
+  float least;
+  float most;
+};
+ScaleRange RangeOf(const kernels::BlockFormat& format) {
+  constexpr float kMost = kernels::kMostMaximum;
+  const auto scale_of = [&format](float square, float maximum) {
+    return format.odd ? kernels::OddScaleOf(square, 1, format).scale
+                      : kernels::ScaleOf(maximum, kMost, format).scale;
+  };
+  return {scale_of(kernels::kLeastMeanSquare, kernels::kLeastMaximum),
+          scale_of(kernels::kMostSquare, kMost)};
 }
 
 // A block whose scale is 0 has no codes other than 0; it begins at a byte.
 absl::Status CheckBlock(const uint8_t* codes, size_t num_bytes, float scale,
-                        size_t block, const kernels::BlockFormat& format) {
-  if (!IsScale(scale, format)) {
+                        size_t block, const ScaleRange& range) {
+  const bool is_scale = std::bit_cast<uint32_t>(scale) == 0 ||
+                        (scale >= range.least && scale <= range.most);
+  if (!is_scale) {  // or NaN
     return absl::InvalidArgumentError(
         absl::StrCat("payload's scale ", block, " is ", scale));
   }
@@ -90,13 +92,14 @@ absl::Status CheckBlockPayload(ConstBytes payload, size_t n,
                             kernels::BlockPayloadBytes(n, format)));
   const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data);
   const uint8_t* codes = bytes + kernels::ScaleBytes(n, format);
+  const ScaleRange range = RangeOf(format);
   for (size_t from = 0; from < n; from += format.block) {
     const size_t block = from / format.block;
     const float scale = kernels::reference::BlockScaleAt(bytes, block, format);
     const size_t count = std::min(format.block, n - from);
     RETURN_IF_ERROR(CheckBlock(codes + kernels::CodeBytes(from, format.bits),
                                kernels::CodeBytes(count, format.bits), scale,
-                               block, format));
+                               block, range));
   }
   return CheckCodes(codes, n, format.bits, format.levels);
 }

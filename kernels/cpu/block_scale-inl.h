@@ -81,7 +81,7 @@ class Maximum {
 // what is not finite, or too large for a square, is no less than kMost.
 class Squares {
  public:
-  static constexpr float kMost = kMostForSquare * kMostForSquare;
+  static constexpr float kMost = kMostSquare;
   HWY_INLINE Squares() {
     for (size_t l = 0; l < kSquareLanes; l += kLanes) {
       hn::Store(hn::Zero(DF()), DF(), lanes_ + l);
