@@ -25,7 +25,6 @@ namespace telegrad::perf {
 namespace {
 
 constexpr char kJob[] = "telegrad-perf";
-constexpr char kLoopback[] = "127.0.0.1";
 
 // To the `index`-th of the cores that this process may use, if there are
 // enough.
@@ -114,7 +113,7 @@ class Launch {
   // All, in this process.
   absl::Status RunThreads() {
     RETURN_IF_ERROR(CheckPage(options_));
-    ASSIGN_OR_RETURN(const auto scheduler, StartAt(kLoopback, 0));
+    ASSIGN_OR_RETURN(const auto scheduler, Scheduler::Start(Scheduling()));
     std::vector<absl::Status> results(static_cast<size_t>(options_.ranks));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -194,7 +193,7 @@ class Launch {
     return Scheduler::Start(scheduling);
   }
   absl::StatusOr<std::unique_ptr<Scheduler>> StartHere() const {
-    if (options_.bind.empty()) return StartAt(kLoopback, 0);
+    if (options_.bind.empty()) return Scheduler::Start(Scheduling());
     absl::StatusOr<std::unique_ptr<Scheduler>> scheduler =
         StartAt(options_.bind, 0);
     if (scheduler.ok()) return scheduler;
