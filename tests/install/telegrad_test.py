@@ -91,6 +91,13 @@ class TestCommand(unittest.TestCase):
         self.assertEqual(summary.count(warning), 2, summary)
         self.assertNotIn("warning", self.run_tests()[1])
 
+    def test_budgets_are_those_of_the_document(self):
+        script = re.findall(r'\["(\w+ \w+)"\]=(\d+)', (SOURCE / "telegrad").read_text())
+        document = re.findall(r"^\| (\w+ \w+) \| \d+ \| (\d+) \|$",
+                              (SOURCE / "docs/ci.md").read_text(), re.M)
+        self.assertEqual(len(script), 6)
+        self.assertEqual(script, document)
+
     def test_four_are_not_run_again(self):
         code, summary = self.run_tests("base/a base/b base/c base/d")
         self.assertEqual(code, 1)
