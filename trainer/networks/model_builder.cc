@@ -5,7 +5,10 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 
 namespace telegrad {
@@ -58,6 +61,20 @@ int64_t Model::least_batch() const {
     }
   }
   return 1;
+}
+
+absl::StatusOr<Width> WidthOf(const ModelRequest& request, int64_t maps) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(request.options, absl::MaxSplits(':', 1));
+  absl::string_view number = parts.second;
+  if (request.options.size() > parts.first.size() &&
+      (!absl::ConsumePrefix(&number, "maps=") ||
+       !absl::SimpleAtoi(number, &maps) || maps < 1 || maps > 1024)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "network ", request.spec.name, ": '", parts.second,
+        "': it takes maps=, those of the first convolution: 1 to 1024"));
+  }
+  return Width{parts.first, maps};
 }
 
 ModelBuilder::ModelBuilder(const NetworkSpec& spec) : spec_(spec) {

@@ -7,6 +7,14 @@
 
 namespace telegrad {
 
+// "20:maps=8": a variant, and the maps of its first convolution.
+struct Width {
+  absl::string_view variant;
+  int64_t maps;
+};
+// InvalidArgument says what is no number of maps; without one it is `maps`.
+absl::StatusOr<Width> WidthOf(const ModelRequest& request, int64_t maps);
+
 // Puts a model together, layer by layer; each layer returns its node, for those
 // that read it. Follows the shapes: the first layer that its input is too small
 // for is what Build refuses.

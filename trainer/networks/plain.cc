@@ -1,10 +1,7 @@
 #include <array>
-#include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "trainer/networks/model_builder.h"
 
 namespace telegrad {
@@ -54,23 +51,14 @@ absl::StatusOr<Model> MakeAlexNet(const ModelRequest& request) {
 // get the form of CIFAR networks: batch normalisation behind each convolution
 // and a single dense layer. "16:maps=32" has 32 maps in the place of 64.
 absl::StatusOr<Model> MakeVgg(const ModelRequest& request) {
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(request.options, absl::MaxSplits(':', 1));
-  const bool is_deep = parts.first == "16";
+  ASSIGN_OR_RETURN(const Width width, WidthOf(request, 64));
+  const bool is_deep = width.variant == "16";
   const std::array<int, 5> repeats =
       is_deep ? std::array{2, 2, 3, 3, 3} : std::array{1, 1, 2, 2, 2};
   const bool is_small = request.spec.rows < kSmallImageSide;
   ModelBuilder builder(request.spec);
   int x = ModelBuilder::kInput;
-  int64_t maps = 64;
-  absl::string_view number = parts.second;
-  if (request.options.size() > parts.first.size() &&
-      (!absl::ConsumePrefix(&number, "maps=") ||
-       !absl::SimpleAtoi(number, &maps) || maps < 1 || maps > 1024)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "network ", request.spec.name, ": '", parts.second,
-        "': it takes maps=, those of the first convolution: 1 to 1024"));
-  }
+  int64_t maps = width.maps;
   int index = 0;
   for (size_t stage = 0; stage < repeats.size(); ++stage) {
     for (int i = 0; i < repeats[stage]; ++i, ++index) {

@@ -46,8 +46,10 @@ constexpr NetworkLine kNetworks[] = {
     {"resnet50", "50", MakeResNet, 3, 224, 1000, "residual bottlenecks"},
     {"resnet101", "101", MakeResNet, 3, 224, 1000, "residual bottlenecks"},
     {"resnet152", "152", MakeResNet, 3, 224, 1000, "residual bottlenecks"},
-    {"resnet20", "20", MakeResNet, 3, 32, 10, "narrow, for 32 x 32"},
-    {"resnet56", "56", MakeResNet, 3, 32, 10, "narrow, for 32 x 32"},
+    {"resnet20", "20", MakeResNet, 3, 32, 10,
+     "narrow, for 32 x 32; resnet20:maps=8: half as wide", true},
+    {"resnet56", "56", MakeResNet, 3, 32, 10,
+     "narrow, for 32 x 32; resnet56:maps=8: half as wide", true},
     {"gpt", nullptr, MakeGpt, 0, 0, 256,
      "reads bytes; gpt:layers=4,heads=4,width=128,context=128"},
 };

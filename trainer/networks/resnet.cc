@@ -1,6 +1,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "trainer/networks/model_builder.h"
 
 namespace telegrad {
@@ -62,7 +63,8 @@ class ResNetBuilder {
 // He et al., CVPR 2016: 18 to 152 of table 1, stride in the 3 x 3 convolution
 // of a bottleneck (version 1.5), projection shortcuts; images below 64 x 64
 // get a first convolution of 3 x 3 and no pool. 20 and 56 are those of section
-// 4.2, for CIFAR, with projections where the size changes.
+// 4.2, for CIFAR, with projections where the size changes (option B);
+// "20:maps=8" has 8 maps in the place of 16.
 absl::StatusOr<Model> MakeResNet(const ModelRequest& request) {
   ResNetBuilder resnet(request.spec);
   ModelBuilder& builder = resnet.builder();
@@ -80,12 +82,13 @@ absl::StatusOr<Model> MakeResNet(const ModelRequest& request) {
       }
     }
   }
-  if (request.options == "20" || request.options == "56") {
-    const int blocks = request.options == "20" ? 3 : 9;
-    x = builder.Relu(resnet.Normalised(x, 16, Square(3, 1, 1)));
+  ASSIGN_OR_RETURN(const Width narrow, WidthOf(request, 16));
+  if (narrow.variant == "20" || narrow.variant == "56") {
+    const int blocks = narrow.variant == "20" ? 3 : 9;
+    x = builder.Relu(resnet.Normalised(x, narrow.maps, Square(3, 1, 1)));
     for (int stage = 0; stage < 3; ++stage) {
       for (int i = 0; i < blocks; ++i) {
-        x = resnet.Block(x, int64_t{16} << stage, stage > 0 && i == 0 ? 2 : 1,
+        x = resnet.Block(x, narrow.maps << stage, stage > 0 && i == 0 ? 2 : 1,
                          /*has_bottleneck=*/false);
       }
     }

@@ -102,6 +102,7 @@ TEST_P(ModelsOfPapers, HaveTheirNumberOfParameters) {
 // Of 1,000 classes: torchvision's models of the same names. ResNet-20 and 56
 // with identity shortcuts have 269,722 and 853,018 (0.27 and 0.85 million, He
 // et al., table 6); the two projections are 16*32 + 2*32 + 32*64 + 2*64 more.
+// With m maps ResNet-20 has 1,054 m^2 + 165 m + 10: of 8 maps 68,786.
 // VGG11 for 32 x 32: 9,217,728 in convolutions, 2 * 2,752 in normalisation and
 // 5,130 in the last layer; of half the maps 2,304,864, 2 * 1,376 and 2,570.
 INSTANTIATE_TEST_SUITE_P(
@@ -118,6 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         Counted{"vgg11", 32, 10, 9228362, "by hand"},
         Counted{"vgg11:maps=32", 32, 10, 2310186, "by hand"},
         Counted{"resnet20", 0, 10, 272474, "by hand"},
+        Counted{"resnet20:maps=8", 0, 10, 68786, "by hand"},
         Counted{"resnet56", 0, 10, 855770, "by hand"},
         // 28*28*4096 + 4096 + 4096*4096 + 4096 + 4096*10 + 10.
         Counted{"mlp:4096,4096", 0, 10, 20037642, "by hand"},
@@ -286,6 +288,7 @@ TEST(Models, RefuseWhatDoesNotFit) {
   refuses({.name = "vgg11:"}, "''");
   refuses({.name = "vgg11:maps=0"}, "maps=0");
   refuses({.name = "vgg16:width=32"}, "maps=");
+  refuses({.name = "resnet20:maps=2000"}, "maps=2000");
   refuses({.name = "gpt"}, "--data text");
   refuses({.name = "resnet18", .context = 64}, "not text");
   refuses({.name = "gpt:heads=3", .context = 64}, "no multiple");
