@@ -122,6 +122,11 @@ void OptimizerState::StepByMean(const OptimizerConfig& config,
       sum, Reached(second_), n, step, weight, Reached(first_), stream);
 }
 
+Bytes OptimizerState::CountStep() {
+  ++num_steps_;
+  return first_.view();
+}
+
 std::vector<ConstBytes> OptimizerState::arrays() const {
   std::vector<ConstBytes> arrays;
   if (num_steps_ == 0) return arrays;

@@ -34,6 +34,9 @@ class OptimizerState {
                   float* weight, Stream stream,
                   DeviceKind device = DeviceKind::kCpu);
 
+  // Counts a step that the caller takes; array 0, which Restore has given.
+  Bytes CountStep();
+
   uint64_t num_steps() const { return num_steps_; }
   // What is kept, [n] f32 each: none before the first step.
   std::vector<ConstBytes> arrays() const;

@@ -133,6 +133,23 @@ class Consistency(SystemTest):
         run = self.run_to_end([*flags, "--optimizer", "adagrad"])
         self.assertNotIn("bits of an element", run.stdout())
 
+    def test_muon_learns_and_all_workers_step_alike(self):
+        flags = ["--num-epochs", "1", "--num-batches", "60", "--optimizer",
+                 "muon", "--lr", "0.003"]
+        self.run_to_end([*flags, "--workers", "2"])
+        run = self.summary()[0]
+        self.assertGreater(run["accuracy"], 0.9)
+        # Workers are devices of one process, too.
+        for others in (["--kv-store", "local", "--devices", "2"],
+                       ["--mom", "0.95", "--kv-store", "allreduce"]):
+            self.run_to_end([*flags, *others])
+            self.assertEqual(self.summary()[0]["weights_sha256"],
+                             run["weights_sha256"])
+        run = self.run_to_end([*SHORT, "--optimizer", "muon", "--lr", "0.001",
+                               "--gc-type", "2bit"])
+        self.assertIn("2bit beside momentum 0.95 costs accuracy: try "
+                      "--local-steps H, or int4", run.stdout())
+
     def test_what_the_page_shows_works(self):
         with open(PAGE, encoding="utf-8") as page:
             text = page.read().replace("\\\n", " ")

@@ -9,6 +9,7 @@
 #include "kvstore/states.h"
 #include "trainer/checkpoint/resharding.h"
 #include "trainer/run/device_room.h"
+#include "trainer/run/replica_steps.h"
 
 namespace telegrad {
 namespace {
@@ -19,8 +20,8 @@ constexpr uint64_t kMostTextBytes = uint64_t{1} << 20;
 constexpr uint64_t kMostBytesPerElem = 64;
 
 // Calls `use(name, network, memory, elements)` for weights and buffers of a
-// worker, and `use_state(name, network, state, elements)` for what steps them,
-// in the order of the file.
+// worker, and `use_state(name, replica, index)` for what steps them, in the
+// order of the file.
 template <typename Use, typename UseState>
 absl::Status ForEachTensor(std::span<Replica> replicas, const Use& use,
                            const UseState& use_state) {
@@ -34,8 +35,7 @@ absl::Status ForEachTensor(std::span<Replica> replicas, const Use& use,
       RETURN_IF_ERROR(use(prefix + "weight/" + each.name, network, each.weight,
                           each.num_elements));
       if (i >= replica.states.size()) continue;
-      RETURN_IF_ERROR(use_state(prefix + "optimizer/" + each.name, network,
-                                replica.states[i], each.num_elements));
+      RETURN_IF_ERROR(use_state(prefix + "optimizer/" + each.name, replica, i));
     }
     for (const Parameter& each : network.buffers()) {
       RETURN_IF_ERROR(use(prefix + "buffer/" + each.name, network, each.weight,
@@ -127,9 +127,11 @@ absl::Status ReadReplicas(const WorkerPart& part, PartReader& reader) {
       [&](const std::string& name, Network& network, float* values, size_t n) {
         return ReadArray(name, network, values, n, reader);
       },
-      [&](const std::string& name, Network& network, OptimizerState& state,
-          size_t n) {
-        return ReadState(name, network, n, part.kind, reader, state);
+      [&](const std::string& name, Replica& replica, size_t i) {
+        Network& network = *replica.network;
+        return ReadState(name, network, network.parameters()[i].num_elements,
+                         KindOf(replica, i, part.kind), reader,
+                         replica.states[i]);
       });
 }
 
@@ -149,9 +151,9 @@ absl::Status WritePart(const WorkerPart& part, absl::string_view optimizer,
       part.replicas,
       [&](const std::string& name, Network& network, const float* values,
           size_t n) { return WriteArray(name, network, values, n, writer); },
-      [&](const std::string& name, Network& network,
-          const OptimizerState& state,
-          size_t) { return WriteState(name, network, state, writer); }));
+      [&](const std::string& name, Replica& replica, size_t i) {
+        return WriteState(name, *replica.network, replica.states[i], writer);
+      }));
   Network& first = *part.replicas[0].network;
   const std::vector<Parameter>& parameters = ParametersOf(part);
   for (size_t i = 0; part.alone != nullptr && i < parameters.size(); ++i) {

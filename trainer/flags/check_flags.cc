@@ -110,9 +110,11 @@ constexpr Effect kEffects[] = {
     {"--lr", Trains, kProfile},
     {"--lr-step-epochs", Trains, kProfile},
     {"--mom", Trains, kProfile},
-    {"--mom", HasMomentum, "it is for --optimizer sgd and nag"},
+    {"--mom", HasMomentum, "it is for --optimizer muon, sgd and nag"},
     {"--beta1", HasBetas, kForAdams},
-    {"--adam-freeze-after", HasBetas, kForAdams},
+    {"--adam-freeze-after",
+     [](const TrainOptions& o) { return HasBetas(o) && !o.has_muon; },
+     "it is for --optimizer adam and adamw"},
     {"--beta2", HasBeta2, kForBeta2},
     {"--epsilon", HasEpsilon, kForEpsilon},
     {"--optimizer", Trains, kProfile},
@@ -256,6 +258,18 @@ absl::Status CheckFrozen(const TrainOptions& options, const Setting& setting) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMuon(const TrainOptions& options, const Setting& setting) {
+  if (!options.has_muon || setting.update_on == UpdateOn::kWorker) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--optimizer muon steps whole matrices, and servers have chunks of them: "
+      "take --update-on worker",
+      options.strategy.has_value() ? " in place of --variable-update"
+      : IsAsync(options)           ? " and --kv-store dist_sync"
+                                   : ""));
+}
+
 absl::Status CheckSettings(const TrainOptions& options) {
   std::set<std::string> names;
   for (const Setting& setting : options.settings) {
@@ -264,6 +278,7 @@ absl::Status CheckSettings(const TrainOptions& options) {
           absl::StrCat("--compare: ", setting.name, " comes twice"));
     }
     if (setting.own != nullptr) continue;  // was checked by itself
+    RETURN_IF_ERROR(CheckMuon(options, setting));
     RETURN_IF_ERROR(CheckFrozen(options, setting));
     if (IsAsync(options)) RETURN_IF_ERROR(CheckAsync(options, setting));
     if (StepsAlone(options)) RETURN_IF_ERROR(CheckLocalSteps(options, setting));

@@ -18,6 +18,7 @@ namespace {
 
 constexpr char kOptimizerGroup[] = "Training";
 constexpr char kAllowedInstead[] = "int4";
+constexpr float kMuonMomentum = 0.95f;  // Jordan's
 
 // At most, of a large tensor's element.
 absl::StatusOr<double> BitsOf(const std::string& type) {
@@ -43,7 +44,7 @@ void AddRateFlags(CLI::App& app, TrainOptions& options,
       ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kOptimizerGroup);
   app.add_option("--wd", options.wd,
-                 "weight decay: added to the gradient, but with adamw")
+                 "weight decay: added to the gradient, but with adamw and muon")
       ->capture_default_str()
       ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kOptimizerGroup);
@@ -63,11 +64,12 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
                        RawOptimizerFlags& raw) {
   app.add_option("--optimizer", raw.optimizer,
                  "sgd (with --mom), nag (Nesterov's momentum), adam, adamw, "
-                 "adagrad, rmsprop")
+                 "adagrad, rmsprop, muon (hidden weights; adamw the others)")
       ->capture_default_str()
       ->group(kOptimizerGroup);
   AddRateFlags(app, options, raw);
-  app.add_option("--mom", options.mom, "momentum of sgd and nag")
+  app.add_option("--mom", options.mom,
+                 "momentum of sgd, nag and muon, whose default is 0.95")
       ->capture_default_str()
       ->check(&CheckDecay, "SHARE")
       ->group(kOptimizerGroup);
@@ -132,7 +134,7 @@ bool HasBetas(const TrainOptions& options) {
 
 bool HasMomentum(const TrainOptions& options) {
   return options.optimizer == OptimizerKind::kSgd ||
-         options.optimizer == OptimizerKind::kNag;
+         options.optimizer == OptimizerKind::kNag || options.has_muon;
 }
 
 bool HasBeta2(const TrainOptions& options) {
@@ -144,7 +146,7 @@ bool HasEpsilon(const TrainOptions& options) {
 }
 
 bool StepsByMeanSquares(const TrainOptions& options) {
-  return HasBeta2(options) && options.local_steps == 0 &&
+  return HasBeta2(options) && !options.has_muon && options.local_steps == 0 &&
          options.adam_freeze_after == 0;
 }
 
@@ -183,8 +185,17 @@ absl::Status SettleFewBits(TrainOptions& options) {
 
 absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
                                   TrainOptions& options) {
-  ASSIGN_OR_RETURN(options.optimizer,
-                   OfFlag("--optimizer", ParseOptimizerKind(raw.optimizer)));
+  options.has_muon = raw.optimizer == "muon";
+  if (options.has_muon && !options.given.contains("--mom")) {
+    options.mom = kMuonMomentum;
+  }
+  const absl::StatusOr<OptimizerKind> kind =
+      ParseOptimizerKind(options.has_muon ? "adamw" : raw.optimizer);
+  if (!kind.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", kind.status().message(), ", muon"));
+  }
+  options.optimizer = *kind;
   ASSIGN_OR_RETURN(options.rate_rules.lr,
                    ParseRateRules("--lr-mult", raw.lr_mult));
   ASSIGN_OR_RETURN(options.rate_rules.wd,

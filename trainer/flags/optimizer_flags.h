@@ -25,19 +25,20 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
 absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
                                   TrainOptions& options);
 
-// Whether the optimizer is adam or adamw.
+// Whether the optimizer is adam, adamw or, in part, muon.
 bool HasBetas(const TrainOptions& options);
-// Whether it is sgd or nag, which have --mom.
+// Whether it is sgd, nag or muon, which have --mom.
 bool HasMomentum(const TrainOptions& options);
 // Whether --beta2 and --epsilon are its numbers, too.
 bool HasBeta2(const TrainOptions& options);
 bool HasEpsilon(const TrainOptions& options);
 // Where it has not: which are.
-inline constexpr char kForAdams[] = "it is for --optimizer adam and adamw";
+inline constexpr char kForAdams[] =
+    "it is for --optimizer adam, adamw and muon";
 inline constexpr char kForBeta2[] =
-    "it is for --optimizer adam, adamw and rmsprop";
+    "it is for --optimizer adam, adamw, muon and rmsprop";
 inline constexpr char kForEpsilon[] =
-    "it is for --optimizer adam, adamw, adagrad and rmsprop";
+    "it is for --optimizer adam, adamw, muon, adagrad and rmsprop";
 // Whether a running mean of squares of each gradient, as codecs leave it,
 // divides the steps: of adam, adamw and rmsprop; adagrad's sum of all squares
 // does not mind.

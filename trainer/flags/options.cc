@@ -189,6 +189,9 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
     options.settings = {std::move(options.settings[*only])};
     options.settings.front().flags.clear();
   }
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) options.given.insert(option->get_name());
+  }
   RETURN_IF_ERROR(FinishOptimizerFlags(raw.optimizer, options));
   RETURN_IF_ERROR(FinishMemberFlags(app, options));
   const std::string empty =
@@ -198,9 +201,6 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
   if (!options.internal_job.empty()) options.job_id = options.internal_job;
   options.cache_folder =
       CalibrationFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0) options.given.insert(option->get_name());
-  }
   options.laboratory.identity = IdentityOf(app);
   options.laboratory.facts = FactsOf(app);
   RETURN_IF_ERROR(ParseChunk(raw.chunk, options));

@@ -80,6 +80,7 @@ struct TrainOptions : MemberFlags {
   float mom = 0.9f;
   float wd = 0.0001f;
   OptimizerKind optimizer = OptimizerKind::kSgd;
+  bool has_muon = false;  // for hidden weights, beside adamw for the others
   AdamParameters adam;
   int64_t adam_freeze_after = 0;  // steps; 0: never
   RateRules rate_rules;

@@ -121,6 +121,7 @@ absl::StatusOr<Computing> MeasureComputing(const TrainOptions& options,
 // The tensors that a run exchanges, and what computing takes.
 struct Workload {
   std::vector<TensorSpec> tensors = {};
+  double hidden_bytes = 0;  // weights that Muon steps
   Computing computing = {.how = "none: ready-made gradients"};
 };
 
@@ -140,6 +141,8 @@ absl::StatusOr<Workload> WorkloadOf(const TrainOptions& options,
   ASSIGN_OR_RETURN(const NetworkShape shape, ShapeOf(spec));
   for (const Parameter& parameter : shape.parameters) {
     load.tensors.push_back({parameter.name, parameter.num_elements});
+    if (!parameter.is_hidden) continue;
+    load.hidden_bytes += 4.0 * static_cast<double>(parameter.num_elements);
   }
   ASSIGN_OR_RETURN(load.computing,
                    MeasureComputing(options, spec, shape.least_batch, job));
@@ -154,6 +157,7 @@ size_t NumElems(const std::vector<TensorSpec>& tensors) {
 
 struct Totals {
   double raw = 0, push = 0, pull = 0, worker = 0, server = 0;
+  double spared = 0;  // bytes of the optimizer's
 };
 
 Totals Sum(const std::vector<TensorForecast>& tensors) {
@@ -203,7 +207,7 @@ int CopiesOf(const TrainOptions& options, UpdateOn on) {
 std::string ByteLines(const TrainOptions& options, const Totals& totals,
                       const JobSize& job, UpdateOn on) {
   const auto bytes = [](double count) { return FormatBytes(count); };
-  const double model = CopiesOf(options, on) * totals.raw;
+  const double model = CopiesOf(options, on) * totals.raw - totals.spared;
   std::string text = absl::StrFormat(
       "  bytes of %s: each worker pushes %s of %s (ratio %.2f), pulls %s "
       "(%.2f); all workers %s\n",
@@ -310,8 +314,10 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
   std::string text =
       absl::StrCat("\n", setting.name, "\n", TensorLines(tensors));
   if (job.servers == 0) return text + "  one process: nothing is sent\n";
-  absl::StrAppend(&text,
-                  ByteLines(options, Sum(tensors), job, setting.update_on));
+  Totals totals = Sum(tensors);
+  // Muon keeps one array of a weight, and adamw two.
+  if (options.has_muon) totals.spared = options.devices * load.hidden_bytes;
+  absl::StrAppend(&text, ByteLines(options, totals, job, setting.update_on));
   if (job.is_emulated) {
     return absl::StrFormat(
         "%s  step: %s of computing expected (%s), one worker after the other; "

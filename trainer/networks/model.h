@@ -31,6 +31,7 @@ struct ModelTensor {
   std::string name;
   std::vector<int64_t> shape;
   Fill fill;
+  bool is_hidden = false;  // as a Parameter is
 };
 
 // A step of forward. Parameters and buffers that it takes lie behind each

@@ -237,6 +237,12 @@ absl::StatusOr<Model> ModelBuilder::Build(int logits, int auxiliary,
   model_.logits = logits;
   model_.auxiliary = auxiliary;
   model_.auxiliary_weight = auxiliary_weight;
+  for (const Node& node : model_.nodes) {
+    const auto at = &node - model_.nodes.data();
+    if (node.op != Op::kConvolution && node.op != Op::kDense) continue;
+    model_.parameters[static_cast<size_t>(node.parameter)].is_hidden =
+        at != logits && at != auxiliary;
+  }
   std::vector<int> last_reader(model_.nodes.size(), -1);
   for (size_t i = 0; i < model_.nodes.size(); ++i) {
     for (const int input : model_.nodes[i].inputs) {

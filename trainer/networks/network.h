@@ -25,6 +25,16 @@ struct Parameter {
   size_t num_elements = 0;
   float* weight = nullptr;
   float* grad = nullptr;  // null for a buffer
+  // What a dense layer or a convolution multiplies by, unless it gives classes.
+  bool is_hidden = false;
+};
+
+// A step by Muon (Jordan, 2024) of a weight as a matrix [shape[0], the rest].
+struct MuonStep {
+  float rescale = 1;  // the gradient counts so often
+  float momentum = 0;
+  float rate = 0;
+  float keep = 1;  // the share of the weight that stays
 };
 
 struct BatchResult {
@@ -72,6 +82,11 @@ class Network {
   // The gradient as a whole to an L2 norm of at most `most`; one that is not
   // finite stays as it is. Waits for nothing.
   virtual void ClipGradients(float most) = 0;
+
+  // m = momentum m + g, of a gradient g that is rescaled; then keep times the
+  // weight, and `rate` times 0.2 sqrt(the longer side) times the polar factor
+  // of g + momentum m off it. `m`: of the network's device.
+  virtual void StepByMuon(size_t, const MuonStep&, float* /*m*/) {}
 
   // Where it computes, and behind what; on a CPU nothing is queued. On another
   // device ForwardBackward keeps its results there until TakeResults, which

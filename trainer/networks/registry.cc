@@ -106,8 +106,10 @@ std::vector<Parameter> WithoutMemory(const std::vector<ModelTensor>& tensors) {
     size_t count = 1;
     for (const int64_t extent : each.shape)
       count *= static_cast<size_t>(extent);
-    result.push_back(
-        {.name = each.name, .shape = each.shape, .num_elements = count});
+    result.push_back({.name = each.name,
+                      .shape = each.shape,
+                      .num_elements = count,
+                      .is_hidden = each.is_hidden});
   }
   return result;
 }

@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "trainer/networks/flat_memory.h"
 #include "trainer/networks/gpu_faults.h"
+#include "trainer/networks/muon.h"
 #include "trainer/networks/run_model.h"
 #include "trainer/networks/torch_framework.h"
 
@@ -219,6 +220,19 @@ class TorchNetwork : public Network {
     });
   }
 
+  void StepByMuon(size_t index, const MuonStep& step, float* m) override {
+    Try([&] {
+      const Parameter& own = parameters_[index];
+      const auto matrix = [&](float* values) {
+        return TensorOf(values, own.num_elements).view({own.shape[0], -1});
+      };
+      torch::NoGradGuard no_grad;
+      telegrad::StepByMuon(step, matrix(own.grad), matrix(m),
+                           matrix(own.weight));
+      return BatchResult{};
+    });
+  }
+
   BatchResult TakeResults() override {
     return Try([&] {
       if (num_kept_ == 0) return BatchResult{};
@@ -252,7 +266,8 @@ class TorchNetwork : public Network {
       tensors.push_back({.name = described[i].name,
                          .shape = described[i].shape,
                          .num_elements = NumElements(described[i].shape),
-                         .weight = filled.as<float>() + offsets[i]});
+                         .weight = filled.as<float>() + offsets[i],
+                         .is_hidden = described[i].is_hidden});
       FillTensor(tensors[i], described[i].fill, spec_.seed, i);
     }
     memory.Place(std::move(filled), spec_.device);

@@ -82,12 +82,15 @@ void HintAtMomentum(const std::vector<TensorReport>& reports,
     if (!SendsLate(report.codec) || BitsOf(report) >= kLeastBitsForSquares) {
       continue;
     }
-    // 0.4 of the steps' size in the end, lr / (1 - momentum).
+    // 0.4 of the steps' size in the end, lr / (1 - momentum); muon's is lr.
     warnings.push_back(absl::StrFormat(
-        "hint: %s beside momentum %g costs accuracy: try --mom 0 --lr %.2g "
+        "hint: %s beside momentum %g costs accuracy: try %s "
         "(docs/laboratory.md)",
         report.codec, options.mom,
-        0.4 * double{options.lr} / (1 - double{options.mom})));
+        options.has_muon ? "--local-steps H, or int4"
+                         : absl::StrFormat("--mom 0 --lr %.2g",
+                                           0.4 * double{options.lr} /
+                                               (1 - double{options.mom}))));
     return;
   }
 }

@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "trainer/run/device_room.h"
+#include "trainer/run/replica_steps.h"
 
 namespace telegrad {
 
@@ -105,8 +106,7 @@ absl::Status GradientExchange::Step(size_t index) {
                                        Reached(network, parameter.weight, n),
                                        network.stream(), network.device().kind);
     } else {
-      StepOn(network, steps_[index], rates_[index], parameter.grad, n,
-             parameter.weight, replica.states[index]);
+      StepTensor(replica, index, steps_[index], rates_[index]);
     }
     RETURN_IF_ERROR(LaunchStatus(network.device()));
   }

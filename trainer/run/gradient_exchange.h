@@ -21,6 +21,7 @@ struct Replica {
   std::vector<OptimizerState> states = {};  // where workers step the weights
   std::vector<Buffer> pulled = {};          // where servers do: what came back
   int batch_size = 0;                       // samples of a step
+  bool has_muon = false;  // steps hidden weights where workers step them
 };
 
 // A worker's tensors under way between backward and the weights. Each is

@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "trainer/run/device_room.h"
+#include "trainer/run/replica_steps.h"
 
 namespace telegrad {
 
@@ -75,9 +76,7 @@ absl::Status LocalSteps::Step(const OptimizerConfig& inner,
                               std::span<const RateMultipliers> rates) {
   for (Replica& replica : replicas_) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      const Parameter& parameter = replica.network->parameters()[i];
-      StepOn(*replica.network, inner, rates[i], parameter.grad,
-             parameter.num_elements, parameter.weight, replica.states[i]);
+      StepTensor(replica, i, inner, rates[i]);
     }
     RETURN_IF_ERROR(LaunchStatus(replica.network->device()));
   }

@@ -3,9 +3,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/device_access.h"
 #include "base/status_macros.h"
+#include "trainer/networks/framework.h"
 #include "trainer/networks/gpus.h"
+#include "trainer/run/device_room.h"
 
 namespace telegrad {
 
@@ -25,6 +28,18 @@ absl::StatusOr<Device> ChooseDevice(RunContext& context, int index) {
   context.gpus.push_back(
       {DeviceKind::kCuda, DealGpu(gpus, local * options.devices + index)});
   return context.gpus.back();
+}
+
+absl::Status AgreeOnProducts(RunContext& context) {
+  ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
+  std::string gpus;
+  for (const Device device : context.gpus) {
+    absl::StrAppend(&gpus, " ", KernelsOf(device).name);
+  }
+  return AgreeOnFacts(context.store.group(), "products",
+                      {{"libtorch", framework->version()},
+                       {"BLAS", framework->blas()},
+                       {"GPUs", gpus}});
 }
 
 }  // namespace telegrad

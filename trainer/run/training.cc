@@ -23,6 +23,7 @@
 #include "trainer/run/gradients.h"
 #include "trainer/run/injection.h"
 #include "trainer/run/local_steps.h"
+#include "trainer/run/replica_steps.h"
 #include "trainer/run/run_device.h"
 #include "trainer/run/run_plan.h"
 #include "trainer/run/worker_run.h"
@@ -60,7 +61,6 @@ class Training {
 
  private:
   absl::Status Init();
-  absl::Status MakeRooms();
   std::vector<TensorSpec> MakeSpecs();
   absl::Status PrepareSteps(const OptimizerConfig& optimizer);
   absl::Status RunEpoch(int epoch, int64_t first_batch);
@@ -174,26 +174,9 @@ absl::Status Training::PrepareSteps(const OptimizerConfig& optimizer) {
   return alone_->Init();
 }
 
-// For what steps the weights, on each device.
-absl::Status Training::MakeRooms() {
-  for (Replica& replica : replicas_) {
-    const auto& parameters = replica.network->parameters();
-    for (const Parameter& parameter : parameters) {
-      if (context_.setting.update_on == UpdateOn::kWorker) {
-        ASSIGN_OR_RETURN(replica.states.emplace_back(),
-                         MakeState(*replica.network, parameter.num_elements,
-                                   context_.options.optimizer));
-        continue;
-      }
-      ASSIGN_OR_RETURN(replica.pulled.emplace_back(),
-                       MakeRoom(*replica.network, 4 * parameter.num_elements));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Training::Init() {
-  RETURN_IF_ERROR(MakeRooms());
+  RETURN_IF_ERROR(MakeRooms(replicas_, context_.setting.update_on,
+                            context_.options.optimizer));
   ASSIGN_OR_RETURN(loss_scale_, MakeLossScale(context_.options.dtype,
                                               context_.options.loss_scale));
   num_batches_ = Deal(0, INT64_MAX).num_steps;
@@ -583,8 +566,12 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   std::vector<Replica> replicas(static_cast<size_t>(options.devices));
   for (size_t i = 0; i < replicas.size(); ++i) {
     replicas[i].batch_size = options.device_batches[i];
+    replicas[i].has_muon = options.has_muon;
     ASSIGN_OR_RETURN(spec.device, ChooseDevice(context, static_cast<int>(i)));
     ASSIGN_OR_RETURN(replicas[i].network, framework->make_network(spec));
+  }
+  if (options.has_muon && options.local_steps == 0) {
+    RETURN_IF_ERROR(AgreeOnProducts(context));
   }
   if (spec.dtype == Dtype::kFloat16 && spec.device.kind == DeviceKind::kCpu) {
     context.Warn(

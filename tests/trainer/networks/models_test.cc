@@ -271,6 +271,26 @@ TEST(Models, AreChosenByTheNumberOfLayers) {
               StatusIs(absl::StatusCode::kInvalidArgument, "not lenet"));
 }
 
+// What Muon steps: neither vectors, embeddings nor what gives classes.
+TEST(Models, SayWhatIsHidden) {
+  const auto hidden = [](const NetworkSpec& spec) {
+    std::vector<std::string> names;
+    for (const Parameter& each : Shape(spec).parameters) {
+      if (each.is_hidden) names.push_back(each.name);
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(hidden({.name = "linear"}), Names{});
+  EXPECT_EQ(hidden({.name = "lenet"}),
+            (Names{"conv1.weight", "conv2.weight", "fc1.weight"}));
+  EXPECT_EQ(hidden({.name = "gpt:layers=1", .context = 8}),
+            (Names{"layer0.qkv.weight", "layer0.out.weight",
+                   "layer0.fc1.weight", "layer0.fc2.weight"}));
+  EXPECT_EQ(hidden(Default("resnet20", 10)).size(), 21u);
+  EXPECT_EQ(hidden(Default("inception-v3:aux", 10)).size(), 96u);
+}
+
 TEST(Models, RefuseWhatDoesNotFit) {
   const auto refuses = [](NetworkSpec spec, const char* why) {
     EXPECT_THAT(ShapeOf(spec),

@@ -11,6 +11,7 @@
 #include "trainer/networks/torch_framework.h"
 #include "trainer/run/device_room.h"
 #include "trainer/run/gradient_exchange.h"
+#include "trainer/run/replica_steps.h"
 
 // Behind names that it would hide.
 #include "tests/trainer/networks/network_batches.h"
@@ -55,8 +56,9 @@ struct Trained {
 
 // Some steps of one worker with a store of one process.
 Trained Train(const std::string& name, Device device, const std::string& codec,
-              bool on_servers) {
+              bool on_servers, bool has_muon = false) {
   std::vector<Replica> replicas(1);
+  replicas[0].has_muon = has_muon;
   replicas[0].network = MakeOn(name, device);
   Network& network = *replicas[0].network;
   const auto& parameters = network.parameters();
@@ -74,12 +76,8 @@ Trained Train(const std::string& name, Device device, const std::string& codec,
     specs.push_back({.name = each.name, .num_elems = each.num_elements});
     if (device != Device{}) specs.back().devices = {device};
     values.push_back(ViewOf(network, each.weight, each.num_elements));
-    replicas[0].states.push_back(
-        *MakeState(network, each.num_elements, optimizer.kind));
-    if (on_servers) {
-      replicas[0].pulled.push_back(*MakeRoom(network, 4 * each.num_elements));
-    }
   }
+  EXPECT_THAT(MakeRooms(replicas, optimizer.update_on, optimizer.kind), IsOk());
   Trained trained;
   trained.initial = ValuesOf(network, parameters);
   EXPECT_THAT(store->Init(specs, values), IsOk());
@@ -116,16 +114,18 @@ TEST(DeviceTraining, GivesTheBitsOfTheCpu) {
     const char* network;
     const char* codec;
     bool on_servers;
+    bool has_muon = false;
   };
   for (const Case& test : {Case{"lenet", "none", false},
                            {"lenet", "2bit", false},
                            {"mlp", "2bit", true},
+                           {"mlp", "int8", false, true},
                            {"resnet20", "2bit", false}}) {
     SCOPED_TRACE(std::string(test.network) + " " + test.codec);
-    const Trained here =
-        Train(test.network, Device{}, test.codec, test.on_servers);
-    const Trained there =
-        Train(test.network, kEmulatedDevice, test.codec, test.on_servers);
+    const Trained here = Train(test.network, Device{}, test.codec,
+                               test.on_servers, test.has_muon);
+    const Trained there = Train(test.network, kEmulatedDevice, test.codec,
+                                test.on_servers, test.has_muon);
     EXPECT_EQ(there.initial, here.initial);
     EXPECT_NE(here.weights, here.initial);
     EXPECT_EQ(there.weights, here.weights);
