@@ -1,6 +1,7 @@
 """Roles from DMLC_* and torchrun's variables give what embedded runs give."""
 
 import os
+import platform
 import signal
 import socket
 import unittest
@@ -82,6 +83,22 @@ class Dmlc(PlacedTest):
                     self.assertEqual(len(lines), 1, run.output())
                     self.assertIn(f"{name}: worker/0 has {first}, worker/1 has "
                                   f"{second}", lines[0]["message"])
+
+    @unittest.skipUnless(platform.machine() == "x86_64", "kernels of x86")
+    def test_muon_refuses_workers_whose_products_may_differ(self):
+        muon = [*SHORT, "--optimizer", "muon", "--lr", "0.001"]
+        env = {"worker 0": {"OPENBLAS_CORETYPE": "Nehalem"},
+               "worker 1": {"OPENBLAS_CORETYPE": "Core2"}}
+        runs = self.start_dmlc(muon, env=env)
+        self.wait_all(runs.values(), code=31)
+        for run in runs.values():
+            lines = run.fatal_lines()
+            self.assertEqual(len(lines), 1, run.output())
+            self.assertRegex(lines[0]["message"],
+                             r"BLAS: worker/0 has .*Nehalem, worker/1 has .*"
+                             r"Core2")
+        runs = self.start_dmlc([*muon, "--local-steps", "5"], env=env)
+        self.wait_all(runs.values())
 
     def test_a_missing_worker_gives_25_and_its_name(self):
         runs = self.start_dmlc([*SHORT, "--join-timeout", "4"],
