@@ -60,10 +60,22 @@ struct SquareStep {
 using SquareFn = void(const float* grad, size_t n, SquareStep step,
                       float* weight, float* square, Stream stream);
 
+// What a worker pushes that keeps the momentum itself, in front of a codec:
+//   m = rate * momentum[i] + grad[i]
+//   out[i] = grad[i] + rate * (leads ? m : momentum[i])
+//   momentum[i] = m, or rate * momentum[i] where out[i] is not finite
+// Pushes with `leads`, stepped without momentum, are Nesterov's; those without
+// are m, plain momentum. `out` may be `grad`. Cost: 16 bytes per element.
+// Source: dist-EF-SGDM, Zheng, Huang and Kwok, NeurIPS 2019 (arXiv 1905.10936),
+// algorithm 2.
+using PushMomentumFn = void(const float* grad, size_t n, float rate, bool leads,
+                            float* momentum, float* out, Stream stream);
+
 struct OptimizerKernels {
   NesterovFn* nesterov = nullptr;
   AdamFn* adam = nullptr;
   SquareFn* square = nullptr;
+  PushMomentumFn* push_momentum = nullptr;
 };
 
 }  // namespace telegrad::kernels

@@ -28,6 +28,10 @@ constexpr Named<OptimizerKind> kOptimizers[] = {
 constexpr Named<PackingMode> kPackingModes[] = {{PackingMode::kPlain, "plain"},
                                                 {PackingMode::kRadix, "radix"},
                                                 {PackingMode::kAuto, "auto"}};
+constexpr Named<PushMomentum> kMomenta[] = {
+    {PushMomentum::kNone, "off"},
+    {PushMomentum::kHeavyBall, "heavyball"},
+    {PushMomentum::kNesterov, "nesterov"}};
 
 constexpr Named<std::optional<bool>> kTierOnes[] = {
     {std::nullopt, "auto"}, {false, "off"}, {true, "on"}};
@@ -69,6 +73,9 @@ absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view text) {
 absl::StatusOr<PackingMode> ParsePackingMode(absl::string_view text) {
   return Parse("packing", text, kPackingModes);
 }
+absl::StatusOr<PushMomentum> ParsePushMomentum(absl::string_view text) {
+  return Parse("momentum of pushes", text, kMomenta);
+}
 absl::StatusOr<std::optional<bool>> ParseTierOne(absl::string_view text) {
   return Parse("tier1", text, kTierOnes);
 }
@@ -77,6 +84,7 @@ const char* ToString(NonFinitePolicy policy) { return Find(policy, kPolicies); }
 const char* ToString(UpdateOn update_on) { return Find(update_on, kUpdateOns); }
 const char* ToString(OptimizerKind kind) { return Find(kind, kOptimizers); }
 const char* ToString(PackingMode mode) { return Find(mode, kPackingModes); }
+const char* ToString(PushMomentum momentum) { return Find(momentum, kMomenta); }
 
 PackingMode ChoosePacking(PackingMode mode, double link_bytes_per_s) {
   if (mode != PackingMode::kAuto) return mode;

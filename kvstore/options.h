@@ -70,6 +70,14 @@ enum class PackingMode : uint8_t {
   kAuto = 2,
 };
 
+// Momentum that each worker keeps, in front of the codec. Whoever steps then
+// applies none.
+enum class PushMomentum : uint8_t {
+  kNone = 0,       // gradients are pushed
+  kHeavyBall = 1,  // m = rate * m + gradient is pushed
+  kNesterov = 2,   // gradient + rate * m is pushed, of that m
+};
+
 constexpr size_t kMaxAlternatives = 7;  // CompressionConfig::alternatives
 
 struct CompressionConfig {
@@ -91,6 +99,8 @@ struct CompressionConfig {
   bool starts_dense = false;
   // Chunks whose codec harms (docs/codecs.md) go dense instead from then on.
   bool has_guard = true;
+  PushMomentum momentum = PushMomentum::kNone;
+  float momentum_rate = 0;  // 0 to 1, 1 excluded
 
   // `type`, then `alternatives`.
   std::vector<std::string> types() const {
@@ -174,6 +184,7 @@ absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text);
 absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text);
 absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view text);
 absl::StatusOr<PackingMode> ParsePackingMode(absl::string_view text);
+absl::StatusOr<PushMomentum> ParsePushMomentum(absl::string_view text);
 // --tier1: "on", "off", or none for "auto".
 absl::StatusOr<std::optional<bool>> ParseTierOne(absl::string_view text);
 const char* ToString(ReplyMode mode);
@@ -181,6 +192,7 @@ const char* ToString(NonFinitePolicy policy);
 const char* ToString(UpdateOn update_on);
 const char* ToString(OptimizerKind kind);
 const char* ToString(PackingMode mode);
+const char* ToString(PushMomentum momentum);
 
 // One core makes plain codes at this rate: 0.8e9 elements of 2 bits a second.
 constexpr double kCoreBytesPerS = 200e6;

@@ -168,9 +168,11 @@ typedef struct telegrad_compression {
   int64_t min_bytes;     /* smaller tensors go dense; 0 */
   int64_t warmup_steps;  /* the first so many steps go dense; 0 */
   int32_t has_guard;     /* 1: a codec that harms is given up */
-  int32_t reserved;
-  const char* allow; /* codecs that "auto" may use, the preferred one first:
-                        "fp16,2bit"; "2bit" */
+  float momentum_rate;   /* of `momentum`, 0 to 1, 1 excluded; 0 */
+  const char* allow;     /* codecs that "auto" may use, the preferred one first:
+                            "fp16,2bit"; "2bit" */
+  const char* momentum; /* "off"; "nesterov", "heavyball": this worker keeps it,
+                           in front of the codec; whoever steps applies none */
 } telegrad_compression;
 TELEGRAD_API void telegrad_compression_init(telegrad_compression* compression,
                                             uint64_t size);

@@ -56,10 +56,10 @@ struct Constraint {
   bool is_set() const { return !by.empty(); }
 };
 
-// The value of --gc-allow without the flag, in runs and in plans: the one codec
-// with which this product's accuracy was measured over whole trainings. The
-// user must allow the others, which lose something else.
-inline constexpr char kDefaultAllowed[] = "2bit";
+// The value of --gc-allow without the flag, in runs and in plans: the codec
+// that loses least at two bits over docs/results/accuracy.md. The user must
+// allow the others.
+inline constexpr char kDefaultAllowed[] = "int2";
 
 struct GivenPlan;
 

@@ -1,5 +1,7 @@
 #include "kernels/optimizer.h"
 
+#include <limits>
+
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
 
@@ -121,8 +123,32 @@ void Square(const float* HWY_RESTRICT grad, size_t n, SquareStep step,
                                 stream);
 }
 
+void PushMomentum(const float* grad, size_t n, float rate, bool leads,
+                  float* HWY_RESTRICT momentum, float* out, Stream stream) {
+  const DF df;
+  const VF keep = hn::Set(df, rate);
+  const VF most = hn::Set(df, std::numeric_limits<float>::max());
+  const size_t ahead = PrefetchBytes();
+  size_t i = 0;
+  for (; i + kStepBlock <= n; i += kStepBlock) {
+    PrefetchRead<4 * kStepBlock>(grad + i, ahead);
+    PrefetchWrite<4 * kStepBlock>(momentum + i, ahead);
+    for (size_t j = i; j < i + kStepBlock; j += kLanes) {
+      const VF g = hn::LoadU(df, grad + j);
+      const VF kept = hn::Mul(keep, hn::LoadU(df, momentum + j));
+      const VF m = hn::Add(kept, g);
+      const VF p = leads ? hn::Add(g, hn::Mul(keep, m)) : m;
+      const auto is_finite = hn::Le(hn::Abs(p), most);
+      hn::StoreU(p, df, out + j);
+      hn::StoreU(hn::IfThenElse(is_finite, m, kept), df, momentum + j);
+    }
+  }
+  reference::Optimizer().push_momentum(grad + i, n - i, rate, leads,
+                                       momentum + i, out + i, stream);
+}
+
 void FillOptimizer(KernelTable& table) {
-  table.optimizer = {Nesterov, Adam, Square};
+  table.optimizer = {Nesterov, Adam, Square, PushMomentum};
 }
 
 #endif  // HWY_TARGET

@@ -80,6 +80,27 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    PushMomentumKernel(const float* grad, size_t n, float rate, bool leads,
+                       float* __restrict__ momentum, float* out) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    float g[4];
+    float m[4];
+    Load4<kVector>(grad, i, n, g);
+    Load4<kVector>(momentum, i, n, m);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float kept = rate * m[j];
+      const float next = kept + g[j];
+      g[j] = leads ? g[j] + rate * next : next;
+      m[j] = IsFinite(g[j]) ? next : kept;
+    }
+    Store4<kVector>(m, i, n, momentum);
+    Store4<kVector>(g, i, n, out);
+  }
+}
+
 void Nesterov(const float* grad, size_t n, SgdParameters params, float* weight,
               float* momentum, Stream stream) {
   if (n == 0) return;
@@ -110,8 +131,21 @@ void Square(const float* grad, size_t n, SquareStep step, float* weight,
       grad, n, step, weight, square);
 }
 
+void PushMomentum(const float* grad, size_t n, float rate, bool leads,
+                  float* momentum, float* out, Stream stream) {
+  if (n == 0) return;
+  const bool is_vector =
+      IsAligned(grad, 16) && IsAligned(momentum, 16) && IsAligned(out, 16);
+  auto* const kernel =
+      is_vector ? PushMomentumKernel<true> : PushMomentumKernel<false>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+      grad, n, rate, leads, momentum, out);
+}
+
 }  // namespace
 
-OptimizerKernels Optimizer() { return {Nesterov, Adam, Square}; }
+OptimizerKernels Optimizer() {
+  return {Nesterov, Adam, Square, PushMomentum};
+}
 
 }  // namespace telegrad::kernels::cuda

@@ -39,8 +39,18 @@ void Square(const float* grad, size_t n, SquareStep step, float* weight,
   }
 }
 
+void PushMomentum(const float* grad, size_t n, float rate, bool leads,
+                  float* momentum, float* out, Stream) {
+  for (size_t i = 0; i < n; ++i) {
+    const float kept = rate * momentum[i];
+    const float m = kept + grad[i];
+    out[i] = leads ? grad[i] + rate * m : m;
+    momentum[i] = std::isfinite(out[i]) ? m : kept;
+  }
+}
+
 }  // namespace
 
-OptimizerKernels Optimizer() { return {Nesterov, Adam, Square}; }
+OptimizerKernels Optimizer() { return {Nesterov, Adam, Square, PushMomentum}; }
 
 }  // namespace telegrad::kernels::reference

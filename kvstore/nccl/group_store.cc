@@ -109,6 +109,11 @@ absl::Status GroupStore::SetCompression(const CompressionConfig& config) {
         " leaves gradients as they are: policy zero is for other types, device "
         "among them"));
   }
+  if (config.momentum != PushMomentum::kNone) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a store of type ", traits_.type,
+        " leaves gradients as they are: momentum is the optimizer's there"));
+  }
   nonfinite_ = config.nonfinite;
   if (config.type == "none" && config.rules.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

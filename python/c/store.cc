@@ -134,6 +134,9 @@ absl::Status telegrad_store::SetCompression(
   config.min_bytes = compression.min_bytes;
   config.warmup_steps = compression.warmup_steps;
   config.has_guard = compression.has_guard != 0;
+  ASSIGN_OR_RETURN(config.momentum, telegrad::ParsePushMomentum(
+                                        TextOf(compression.momentum, "off")));
+  config.momentum_rate = compression.momentum_rate;
   RETURN_IF_ERROR(store_->SetCompression(config));
   auto_compression_.reset();
   if (is_auto) auto_compression_ = config;

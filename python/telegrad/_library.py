@@ -49,7 +49,7 @@ class Compression(Structure):
                 ("rules", c_char_p), ("threshold", c_char_p), ("reply", c_char_p),
                 ("packing", c_char_p), ("nonfinite", c_char_p), ("min_bytes", c_int64),
                 ("warmup_steps", c_int64), ("has_guard", c_int32),
-                ("reserved", c_int32), ("allow", c_char_p)]
+                ("momentum_rate", c_float), ("allow", c_char_p), ("momentum", c_char_p)]
 
 
 class Optimizer(Structure):

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/frozen_adam.h"
@@ -143,6 +144,33 @@ TEST_P(OptimizerTest, NesterovIsTheReferences) {
     ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
                                       size_t n, float* w, float* m, float*) {
       by.optimizer.nesterov(g, n, params, w, m, Stream{});
+    });
+  }
+}
+
+// By hand: m = m / 2 + g; pushed is g + m / 2, or m. Where that is not finite
+// the momentum shrinks as if the gradient were 0.
+TEST_P(OptimizerTest, PushedMomentumOfKnownNumbers) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Array<float> grad(table(), {1, -1, infinity});
+  for (const bool leads : {false, true}) {
+    Array<float> momentum(table(), {2, 4, 8});
+    Array<float> out(table(), {9, 9, 9});
+    table().optimizer.push_momentum(grad.get(), 3, 0.5f, leads, momentum.get(),
+                                    out.get(), Stream{});
+    Wait(table());
+    EXPECT_THAT(momentum.values(), ::testing::ElementsAre(2, 1, 4));
+    EXPECT_THAT(out.values(),
+                ::testing::ElementsAre(2, leads ? -0.5f : 1.0f, infinity));
+  }
+}
+
+TEST_P(OptimizerTest, PushedMomentumIsTheReferences) {
+  for (const bool leads : {false, true}) {
+    ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
+                                      size_t n, float* out, float* m, float*) {
+      by.optimizer.push_momentum(g, n, 0.9f, leads, m, out, Stream{});
+      by.optimizer.push_momentum(out, n, 0.9f, leads, m, out, Stream{});
     });
   }
 }

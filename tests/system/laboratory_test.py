@@ -176,7 +176,8 @@ class Laboratory(SystemTest):
         self.assertEqual(rows[0][4:], ["-", "-"])
 
     def test_the_report_has_its_sections(self):
-        self.run_to_end([*SHORT, "--compare", "none,2bit", "--target", "0.05"])
+        compare = ["--compare", "none,2bit+momentum=off"]
+        self.run_to_end([*SHORT, *compare, "--target", "0.05"])
         page = self.report()
         places = [page.find(f"<h2>{section}</h2>") for section in (
             "Verdict", "What explains the numbers", "Accuracy for bytes",
@@ -188,13 +189,13 @@ class Laboratory(SystemTest):
         none, two_bit = self.summary()
         self.assertEqual(none["warnings"], [])
         hint, = [one for one in two_bit["warnings"] if one.startswith("hint: ")]
-        self.assertIn("--mom 0", hint)
+        self.assertIn("leave --gc-momentum off out", hint)
         self.assertIn(hint, page)
         self.assertEqual((none["compressed_share"], none["num_tensors"]),
                          (0, 6))
         self.assertEqual(two_bit["num_compressed"] + two_bit["num_small"], 6)
         self.assertIn(f"{two_bit['num_compressed']} of 6 tensors went", page)
-        self.run_to_end([*SHORT, "--compare", "none,2bit", "--continue"])
+        self.run_to_end([*SHORT, *compare, "--continue"])
         self.assertEqual(self.summary(), [none, two_bit])
 
     def test_what_the_guard_did_is_in_the_summary_and_the_report(self):

@@ -26,9 +26,9 @@ def table_in(text):
 
 class Readme(harness.SystemTest):
     def test_its_tables_are_those_of_a_run(self):
-        run = self.run_to_end(["--compare", "none,2bit"], seconds=500)
+        run = self.run_to_end(["--compare", "none,int2"], seconds=500)
         shown = table_in(run.stdout())
-        self.assertEqual(list(shown), ["none", "2bit"])
+        self.assertEqual(list(shown), ["none", "int2"])
         for page in ("README.md", "docs/tutorial_first_run.md"):
             stated = table_in((ROOT / page).read_text(encoding="utf-8"))
             self.assertEqual(list(stated), list(shown), page)

@@ -44,6 +44,16 @@ CodecFigures TwoBit(const char* name, Reply reply,
   return codec;
 }
 
+// Codes of two bits, and a scale of 16 per block of 256.
+CodecFigures Int2() {
+  CodecFigures codec =
+      Codec("int2", 2.0625, Reply::kReencode, Constant(2.0625));
+  codec.encode = Assumed(1.2e9);
+  codec.decode = Assumed(2.6e9);
+  codec.decode_add = Assumed(2.4e9);
+  return codec;
+}
+
 // The loops of MXNet 1.9: one way only, element by element.
 CodecFigures MxnetTwoBit() {
   CodecFigures codec = Codec("mxnet-2bit", 2, Reply::kDense, Constant(32));
@@ -101,6 +111,7 @@ Calibration AssumedCalibration() {
   calibration.reduce = Assumed(0.85e9);
   calibration.codecs = {TwoBit("2bit", Reply::kSum, SumBits()),
                         TwoBit("2bit:reencode", Reply::kReencode, Constant(2)),
+                        Int2(),
                         MxnetTwoBit(),
                         OneBit(),
                         TopK(),

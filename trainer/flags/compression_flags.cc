@@ -18,8 +18,9 @@ void AddCodecFlags(CLI::App& app, RawCompressionFlags& raw) {
   const char* group = "Compression";
   app.add_option("--compare", raw.compare,
                  "settings to run and compare, separated by commas: a codec, "
-                 "then +reply=, +packing=, +threshold=, +update-on=, "
-                 "+min-bytes=, +warmup-steps=, or another flag of the run: "
+                 "then +reply=, +packing=, +threshold=, +momentum=, "
+                 "+update-on=, +min-bytes=, +warmup-steps=, or another flag of "
+                 "the run: "
                  "none,2bit+reply=reencode,2bit+local-steps=5+lr=0.1")
       ->group(group);
   app.add_option("--gc-type", raw.gc_type,
@@ -47,6 +48,15 @@ void AddCodecFlags(CLI::App& app, RawCompressionFlags& raw) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->group(group);
+  app.add_option("--gc-momentum", raw.momentum,
+                 "nesterov: workers keep the momentum of sgd and nag, or "
+                 "--outer-mom, in front of the codec, push it with Nesterov's "
+                 "lead, and steps apply none; heavyball: without the lead; "
+                 "off: steps apply it. auto: nesterov where a codec has fewer "
+                 "than 4 bits and no momentum of its own, else off")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "off", "heavyball", "nesterov"}))
+      ->group(group);
 }
 
 // What else decides what compression does.
@@ -56,7 +66,7 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options,
   app.add_option("--gc-allow", raw.gc_allow,
                  "codecs that --gc-type auto may use, separated by commas, the "
                  "preferred one first: fp16,int8:block=256,2bit. Default: int4 "
-                 "with Adam, RMSProp or --mom 0.5 and more, else 2bit")
+                 "with Adam, RMSProp and Muon, else int2")
       ->group(group);
   app.add_flag("--recalibrate", options.recalibrate,
                "measure the link, the cores and the codecs anew, whatever is "
@@ -153,6 +163,10 @@ absl::Status FillSettings(const RawCompressionFlags& raw,
                    OfFlag("--gc-packing", ParsePackingMode(raw.packing)));
   ASSIGN_OR_RETURN(gc.nonfinite, OfFlag("--gc-nonfinite",
                                         ParseNonFinitePolicy(raw.nonfinite)));
+  if (raw.momentum != "auto") {
+    ASSIGN_OR_RETURN(base.momentum,
+                     OfFlag("--gc-momentum", ParsePushMomentum(raw.momentum)));
+  }
   ASSIGN_OR_RETURN(base.update_on,
                    OfFlag("--update-on", ParseUpdateOn(raw.update_on)));
   RETURN_IF_ERROR(OfFlag("--gc-rule", CheckCodecRules(raw.rules)));

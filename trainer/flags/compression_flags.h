@@ -27,6 +27,7 @@ struct RawCompressionFlags {
   std::string packing = "plain";
   std::string nonfinite = "error";
   std::string update_on = "worker";
+  std::string momentum = "auto";
 };
 
 void AddCompressionFlags(CLI::App& app, TrainOptions& options,

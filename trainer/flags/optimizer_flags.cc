@@ -7,9 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
-#include "compression/codec_spec.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/tuning/auto_compression.h"
+#include "kvstore/tuning/few_bits.h"
 #include "trainer/flags/profile.h"
 #include "trainer/flags/training_flags.h"
 
@@ -19,15 +19,6 @@ namespace {
 constexpr char kOptimizerGroup[] = "Training";
 constexpr char kAllowedInstead[] = "int4";
 constexpr float kMuonMomentum = 0.95f;  // Jordan's
-
-// At most, of a large tensor's element.
-absl::StatusOr<double> BitsOf(const std::string& type) {
-  constexpr size_t kElems = size_t{1} << 20;
-  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(type));
-  ASSIGN_OR_RETURN(const auto codec,
-                   spec.codec->Prepare(kElems, Device{}, spec.options));
-  return 8.0 * static_cast<double>(codec->max_encoded_bytes()) / kElems;
-}
 
 void AddRateFlags(CLI::App& app, TrainOptions& options,
                   RawOptimizerFlags& raw) {
@@ -155,9 +146,39 @@ bool MomentumHarmsFewBits(const TrainOptions& options) {
          options.local_steps == 0 && !IsProfile(options.network);
 }
 
-absl::Status SettleFewBits(TrainOptions& options) {
+namespace {
+
+// The momentum that can stand in front of a codec; 0: there is none.
+float MovableMomentum(const TrainOptions& options) {
+  if (IsProfile(options.network)) return 0;
+  if (options.local_steps > 0) return options.outer_mom;
+  return HasMomentum(options) && !options.has_muon ? options.mom : 0;
+}
+
+absl::Status SettleMomentum(const TrainOptions& options, Setting& setting) {
+  CompressionConfig& gc = setting.compression;
+  const float rate = MovableMomentum(options);
+  const bool is_asked =
+      setting.momentum.value_or(PushMomentum::kNone) != PushMomentum::kNone;
+  if (rate == 0 && is_asked) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--gc-momentum ", ToString(*setting.momentum),
+        " has no effect: there is no momentum of --optimizer sgd or nag, nor "
+        "--outer-mom beside --local-steps"));
+  }
+  if (rate == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool is_wanted, WantsMomentumBefore(gc));
+  gc.momentum = setting.momentum.value_or(is_wanted ? PushMomentum::kNesterov
+                                                    : PushMomentum::kNone);
+  if (gc.momentum != PushMomentum::kNone) gc.momentum_rate = rate;
+  return absl::OkStatus();
+}
+
+// --gc-type auto before muon or a mean of squares: leaves out what harms them.
+absl::Status LimitAutomatic(TrainOptions& options) {
   const bool has_squares = StepsByMeanSquares(options);
-  if (!has_squares && !MomentumHarmsFewBits(options)) return absl::OkStatus();
+  const bool has_muon = options.has_muon && options.local_steps == 0;
+  if (!has_squares && !has_muon) return absl::OkStatus();
   for (Setting& setting : options.settings) {
     if (!setting.is_auto) continue;
     if (!options.given.contains("--gc-allow")) {
@@ -165,8 +186,7 @@ absl::Status SettleFewBits(TrainOptions& options) {
                                          setting.compression));
       setting.allow_why = absl::StrCat(
           "--gc-allow ", kAllowedInstead, ": 2 bits or fewer harm ",
-          has_squares ? std::string(ToString(options.optimizer))
-                      : absl::StrFormat("steps with momentum %g", options.mom));
+          has_muon ? "muon" : ToString(options.optimizer));
       continue;
     }
     if (!has_squares) continue;  // a hint follows where one is taken
@@ -179,6 +199,16 @@ absl::Status SettleFewBits(TrainOptions& options) {
           type, bits, ToString(options.optimizer),
           HasBetas(options) ? " or --adam-freeze-after" : ""));
     }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SettleFewBits(TrainOptions& options) {
+  RETURN_IF_ERROR(LimitAutomatic(options));
+  for (Setting& setting : options.settings) {
+    RETURN_IF_ERROR(SettleMomentum(options, setting));
   }
   return absl::OkStatus();
 }

@@ -44,16 +44,14 @@ inline constexpr char kForEpsilon[] =
 // does not mind.
 bool StepsByMeanSquares(const TrainOptions& options);
 
-// Codes of fewer bits per element and step harm it: all below int4 (measured
-// in docs/results/accuracy.md).
-constexpr double kLeastBitsForSquares = 2.5;
 // A momentum of this much or more does them harm, too: it keeps the direction
 // of what was held back and comes late.
 constexpr double kMomentumThatHarms = 0.5;
 // Whether the steps have that much, of a network that learns.
 bool MomentumHarmsFewBits(const TrainOptions& options);
 // --gc-type auto before such steps: leaves out what harms them, with the
-// reason; before a mean of squares refuses it where it was asked for.
+// reason; before a mean of squares refuses it where it was asked for. Then
+// --gc-momentum: where each setting's momentum is.
 absl::Status SettleFewBits(TrainOptions& options);
 
 }  // namespace telegrad

@@ -25,6 +25,8 @@ struct Setting {
   std::string name;  // as the user wrote it: "2bit+reply=reencode"
   CompressionConfig compression;
   UpdateOn update_on = UpdateOn::kWorker;
+  // --gc-momentum; none: auto. SettleFewBits fills `compression` by it.
+  std::optional<PushMomentum> momentum;
   std::string threshold;  // as written
   bool is_auto = false;   // --gc-type auto: where and while it pays
   std::string allow_why;  // what chose --gc-allow; empty: the user, the default

@@ -51,6 +51,8 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
     } else if (pair.first == "threshold") {
       ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(pair.second));
       setting.threshold = std::string(pair.second);
+    } else if (pair.first == "momentum") {
+      ASSIGN_OR_RETURN(setting.momentum, ParsePushMomentum(pair.second));
     } else if (pair.first == "update-on") {
       ASSIGN_OR_RETURN(setting.update_on, ParseUpdateOn(pair.second));
     } else if (pair.first == "min-bytes") {
@@ -67,8 +69,8 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
     } else {
       return absl::InvalidArgumentError(absl::StrCat(
           "setting '", text, "': '", parts[i],
-          "' is none of reply=, packing=, threshold=, update-on=, min-bytes=, "
-          "warmup-steps=, ",
+          "' is none of reply=, packing=, threshold=, momentum=, update-on=, "
+          "min-bytes=, warmup-steps=, ",
           absl::StrJoin(kRunFlags, "=, "), "="));
     }
   }

@@ -339,7 +339,7 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
                     "first and sends floats where that is faster\n");
   }
   for (const std::string& line :
-       PlanWarnings(plans, setting.compression.rules, options)) {
+       PlanWarnings(plans, setting.compression, options)) {
     absl::StrAppend(&text, "  ", line, "\n");
   }
   return text;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "kvstore/tuning/few_bits.h"
 #include "trainer/flags/optimizer_flags.h"
 
 namespace telegrad {
@@ -82,15 +83,17 @@ void HintAtMomentum(const std::vector<TensorReport>& reports,
     if (!SendsLate(report.codec) || BitsOf(report) >= kLeastBitsForSquares) {
       continue;
     }
-    // 0.4 of the steps' size in the end, lr / (1 - momentum); muon's is lr.
+    // Without momentum, 0.4 of the steps' size in the end, lr / (1 - momentum).
+    const std::string cure =
+        options.has_muon ? "try --local-steps H, or int4"
+        : absl::StartsWith(report.codec, "powersgd")
+            ? absl::StrFormat(
+                  "try --mom 0 --lr %.2g",
+                  0.4 * double{options.lr} / (1 - double{options.mom}))
+            : "leave --gc-momentum off out";
     warnings.push_back(absl::StrFormat(
-        "hint: %s beside momentum %g costs accuracy: try %s "
-        "(docs/laboratory.md)",
-        report.codec, options.mom,
-        options.has_muon ? "--local-steps H, or int4"
-                         : absl::StrFormat("--mom 0 --lr %.2g",
-                                           0.4 * double{options.lr} /
-                                               (1 - double{options.mom}))));
+        "hint: %s beside momentum %g costs accuracy: %s (docs/laboratory.md)",
+        report.codec, options.mom, cure));
     return;
   }
 }
@@ -132,8 +135,9 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports) {
 }
 
 std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
-                                      absl::string_view rules,
+                                      const CompressionConfig& gc,
                                       const TrainOptions& options) {
+  const bool has_momentum = gc.momentum != PushMomentum::kNone;
   const float momentum = HasMomentum(options) ? options.mom : 0;
   std::set<std::string> reasons;
   bool has_dgc = false;
@@ -142,7 +146,8 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
     has_dgc |= report.codec == "dgc" || absl::StartsWith(report.codec, "dgc:");
   }
   std::vector<std::string> warnings;
-  for (absl::string_view rule : absl::StrSplit(rules, ';', absl::SkipEmpty())) {
+  for (absl::string_view rule :
+       absl::StrSplit(gc.rules, ';', absl::SkipEmpty())) {
     rule = absl::StripAsciiWhitespace(rule);
     if (rule.empty() || reasons.contains(absl::StrCat("rule ", rule))) continue;
     warnings.push_back(
@@ -150,14 +155,14 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
                      " decides for no tensor: no name has this pattern, or an "
                      "earlier rule takes all that have"));
   }
-  if (has_dgc && momentum != 0) {
+  if (has_dgc && (momentum != 0 || has_momentum)) {
     warnings.push_back(absl::StrFormat(
         "warning: dgc has a momentum of its own, which counts beside the "
         "optimizer's: --mom 0 in place of %g is what its paper means",
         momentum));
   }
   if (StepsByMeanSquares(options)) WarnOfFewBits(reports, options, warnings);
-  if (MomentumHarmsFewBits(options) && !options.benchmark) {
+  if (MomentumHarmsFewBits(options) && !options.benchmark && !has_momentum) {
     HintAtMomentum(reports, options, warnings);
   }
   return warnings;
@@ -181,7 +186,16 @@ void TellPlan(RunContext& context, int64_t num_steps) {
                                   : "--gc-warmup-steps ",
                               gc.warmup_steps));
   }
-  for (const std::string& line : PlanWarnings(reports, gc.rules, options)) {
+  if (gc.momentum != PushMomentum::kNone) {
+    context.decisions.push_back(absl::StrFormat(
+        "momentum %g: workers keep it in front of the codec%s, and steps apply "
+        "none (--gc-momentum)",
+        gc.momentum_rate,
+        gc.momentum == PushMomentum::kNesterov ? ", with Nesterov's lead"
+                                               : ""));
+    context.observer.OnNotice(context.decisions.back());
+  }
+  for (const std::string& line : PlanWarnings(reports, gc, options)) {
     context.Warn(line);
   }
   const bool skips = gc.nonfinite == NonFinitePolicy::kSkip;

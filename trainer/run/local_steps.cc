@@ -23,6 +23,17 @@ LocalSteps::LocalSteps(KVStore& store, std::span<Replica> replicas,
       timeout_(timeout),
       tensors_(replicas[0].network->parameters().size()) {}
 
+LocalSteps::Outer LocalSteps::OuterOf(const TrainOptions& options,
+                                      const CompressionConfig& compression,
+                                      int num_contributors) {
+  const bool has_none = compression.momentum != PushMomentum::kNone;
+  return {.learning_rate = options.outer_lr,
+          .momentum = has_none ? 0 : options.outer_mom,
+          .num_contributors = num_contributors,
+          .num_steps = options.local_steps,
+          .num_fragments = options.local_fragments};
+}
+
 LocalSteps::~LocalSteps() {
   for (const Tensor& tensor : tensors_) {
     if (tensor.running.has_value()) tensor.running->Cancel();

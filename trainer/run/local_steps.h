@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "kvstore/kvstore.h"
+#include "trainer/flags/options.h"
 #include "trainer/run/gradient_exchange.h"
 
 namespace telegrad {
@@ -27,6 +28,10 @@ class LocalSteps {
     int num_steps = 1;      // between two exchanges of a tensor
     int num_fragments = 1;  // at most num_steps
   };
+  // As the flags have it; with momentum in front of the codec it has none.
+  static Outer OuterOf(const TrainOptions& options,
+                       const CompressionConfig& compression,
+                       int num_contributors);
   // Steps `replicas`, which have states for all their tensors.
   LocalSteps(KVStore& store, std::span<Replica> replicas, const Outer& outer,
              Duration timeout);

@@ -162,6 +162,13 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
               .weight_decay = options.wd,
               .rescale = 1.0f / static_cast<float>(num_workers)},
       .adam = options.adam};
+  // The decay, which no momentum sees then, weighs what one would have made of
+  // it in the long run.
+  if (setting.compression.momentum != PushMomentum::kNone &&
+      options.local_steps == 0) {
+    config.sgd.momentum_rate = 0;
+    config.sgd.weight_decay /= 1 - options.mom;
+  }
   if (options.strategy.has_value()) {
     config.sgd = StrategySgd(*options.strategy, num_workers, config.sgd);
     // Its decay is no part of a gradient that is summed.

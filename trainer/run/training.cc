@@ -164,11 +164,8 @@ absl::Status Training::PrepareSteps(const OptimizerConfig& optimizer) {
   if (options.local_steps == 0) return absl::OkStatus();
   optimizer_.sgd.rescale = 1;
   alone_.emplace(context_.store, replicas_,
-                 LocalSteps::Outer{.learning_rate = options.outer_lr,
-                                   .momentum = options.outer_mom,
-                                   .num_contributors = num_contributors_,
-                                   .num_steps = options.local_steps,
-                                   .num_fragments = options.local_fragments},
+                 LocalSteps::OuterOf(options, context_.setting.compression,
+                                     num_contributors_),
                  FromSeconds(options.operation_timeout_s));
   checkpoints_.set_alone(&*alone_);
   return alone_->Init();

@@ -25,6 +25,31 @@ std::string NameOf(Device device) {
              : absl::StrCat("on cuda:", device.ordinal);
 }
 
+absl::Status CheckMomentum(const CompressionConfig& compression,
+                           const OptimizerConfig& optimizer,
+                           std::span<const TensorSpec> tensors) {
+  if (compression.momentum == PushMomentum::kNone) return absl::OkStatus();
+  const float rate = compression.momentum_rate;
+  if (!(rate >= 0 && rate < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("momentum in front of the codec with a rate of ", rate,
+                     ": 0 to 1, 1 excluded"));
+  }
+  if (optimizer.sgd.momentum_rate != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "momentum in two places: ", rate, " in front of the codec and ",
+        optimizer.sgd.momentum_rate, " in the optimizer; take one of them"));
+  }
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.row_elems == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "momentum in front of the codec, and tensor ", tensor.name,
+        " has rows, whose pushes are of some elements only: leave the momentum "
+        "to the optimizer"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool IsTensorName(absl::string_view name) {
@@ -99,6 +124,7 @@ absl::Status CheckConfig(const CompressionConfig& compression,
     }
     is_lossy |= !traits.lossless;
   }
+  RETURN_IF_ERROR(CheckMomentum(compression, optimizer, tensors));
   if (compression.reply == ReplyMode::kReencode && is_lossy &&
       optimizer.update_on == UpdateOn::kServer) {
     return absl::InvalidArgumentError(

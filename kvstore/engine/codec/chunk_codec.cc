@@ -15,6 +15,10 @@
 namespace telegrad {
 namespace {
 
+// Bits of what a saved chunk holds.
+constexpr uint8_t kHasResidual = 1;
+constexpr uint8_t kHasMomentum = 2;
+
 std::shared_ptr<Buffer> ScratchOf(const EngineConfig& config, size_t bytes) {
   return config.buffers->Get(std::max(bytes, config.scratch_bytes));
 }
@@ -173,11 +177,25 @@ absl::StatusOr<EncodedChunk> ChunkCodec::Encode(uint64_t step, uint64_t source,
                                                 ConstBytes grad) {
   const Coding& coding = Begin(step);
   const PreparedCodec& codec = *coding.codec;
-  if (codec.traits().lossless) return EncodeDense(grad);
+  Dtype dtype = dtype_;
+  std::shared_ptr<Buffer> pushed;
+  if (memory_.momentum.size > 0) {
+    pushed = config_->buffers->Get(value_bytes());
+    PushMomentumOf(config_->compression, kernels::CpuKernels(), grad, dtype,
+                   chunk_.num_elems, Floats(memory_.momentum),
+                   pushed->as<float>(), {});
+    has_momentum_ = true;
+    grad = pushed->view();
+    dtype = Dtype::kFloat32;
+  }
+  if (codec.traits().lossless) {
+    dense_ = std::move(pushed);
+    return EncodeDense(grad, dtype);
+  }
   const EncodeParams params = ParamsOf(coding, step, source);
   EncodeResult result;
   std::shared_ptr<Buffer> widened;
-  if (dtype_ != Dtype::kFloat32) {
+  if (dtype != Dtype::kFloat32) {
     ASSIGN_OR_RETURN(
         const bool is_encoded,
         EncodeHalves(codec, params, grad, frame_.view(), &result, {}));
@@ -256,10 +274,11 @@ void ChunkCodec::TakeHealth() {
 
 // The gradient from where it lies, unless something must be changed: elements
 // that are not finite count as 0, and what a codec left behind goes along.
-absl::StatusOr<EncodedChunk> ChunkCodec::EncodeDense(ConstBytes grad) {
-  if (dtype_ != Dtype::kFloat32) {
+absl::StatusOr<EncodedChunk> ChunkCodec::EncodeDense(ConstBytes grad,
+                                                     Dtype dtype) {
+  if (dtype != Dtype::kFloat32) {
     dense_ = config_->buffers->Get(value_bytes());
-    Widen(kernels::CpuKernels(), grad, dtype_, chunk_.num_elems,
+    Widen(kernels::CpuKernels(), grad, dtype, chunk_.num_elems,
           dense_->as<float>(), {});
     grad = dense_->view();
   }
@@ -299,9 +318,13 @@ absl::Status SavedChunk::Save(const ChunkCodec& codec, StateWriter& writer) {
     writer.Put(each.sum);
   }
   writer.Put(static_cast<uint16_t>(codec.vetoed_.to_ulong()));
-  writer.Put(static_cast<uint8_t>(codec.has_residual_));
+  writer.Put(static_cast<uint8_t>((codec.has_residual_ ? kHasResidual : 0) |
+                                  (codec.has_momentum_ ? kHasMomentum : 0)));
   if (codec.has_residual_) {
     RETURN_IF_ERROR(PutState(*codec.config_, codec.memory_.residual, writer));
+  }
+  if (codec.has_momentum_) {
+    RETURN_IF_ERROR(PutState(*codec.config_, codec.memory_.momentum, writer));
   }
   writer.Put(uint64_t{codec.state_.memory.size()});
   return PutState(*codec.config_, codec.state_.memory.view(), writer);
@@ -324,15 +347,20 @@ absl::Status SavedChunk::Load(ChunkCodec& codec, StateReader& reader) {
   }
   if (!codec.guard_.Restore(state)) return wrong();
   codec.vetoed_ = reader.Take<uint16_t>();
-  codec.has_residual_ = reader.Take<uint8_t>() != 0;
+  const auto held = reader.Take<uint8_t>();
   const EngineConfig& config = *codec.config_;
-  const Bytes to = codec.memory_.residual;
-  const Buffer zeros(codec.has_residual_ ? 0 : to.size);
-  const ConstBytes residual =
-      codec.has_residual_ ? reader.TakeBytes(to.size) : zeros.view();
-  if (residual.size != to.size) return wrong();
-  if (codec.has_residual_ && to.size == 0) return wrong();
-  RETURN_IF_ERROR(CopyState(config, to, residual));
+  codec.has_residual_ = (held & kHasResidual) != 0;
+  codec.has_momentum_ = (held & kHasMomentum) != 0;
+  if (held > (kHasResidual | kHasMomentum)) return wrong();
+  for (const auto& [is_there, to] :
+       {std::pair(codec.has_residual_, codec.memory_.residual),
+        std::pair(codec.has_momentum_, codec.memory_.momentum)}) {
+    if (is_there && to.size == 0) return wrong();
+    const Buffer zeros(is_there ? 0 : to.size);
+    const ConstBytes from = is_there ? reader.TakeBytes(to.size) : zeros.view();
+    if (from.size != to.size) return wrong();
+    RETURN_IF_ERROR(CopyState(config, to, from));
+  }
   const auto num_bytes = reader.Take<uint64_t>();
   if (num_bytes == 0) return absl::OkStatus();
   const ConstBytes memory = reader.TakeBytes(num_bytes);
@@ -383,6 +411,10 @@ void SavedChunk::AddHeld(const ChunkCodec& old, ChunkCodec& codec) {
   if (old.has_residual_) {
     codec.has_residual_ = true;
     add(old.memory_.residual, codec.memory_.residual);
+  }
+  if (old.has_momentum_) {
+    codec.has_momentum_ = true;
+    add(old.memory_.momentum, codec.memory_.momentum);
   }
   if (codec.encoded_in_ != old.encoded_in_) return;
   if (old.state_.memory.size() == 0 || !HasMemoryByElement(old)) return;

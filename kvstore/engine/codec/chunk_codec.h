@@ -30,6 +30,7 @@ struct EncodedChunk {
 // where the host gets it; what they read of answers that are not dense.
 struct ChunkMemory {
   Bytes residual = {};  // [n] f32, all 0; empty if no codec needs one
+  Bytes momentum = {};  // [n] f32, all 0; empty if pushes have none
   Bytes result = {};    // an EncodeResult; this and the rest: on a device alone
   Bytes frame = {};
   Bytes host_result = {};
@@ -114,7 +115,7 @@ class ChunkCodec {
                                     const EncodeParams& params, ConstBytes grad,
                                     Bytes out, EncodeResult* result,
                                     Stream stream);
-  absl::StatusOr<EncodedChunk> EncodeDense(ConstBytes grad);
+  absl::StatusOr<EncodedChunk> EncodeDense(ConstBytes grad, Dtype dtype);
   EncodedChunk Seen(ConstBytes payload, const EncodeStats& stats) const;
   EncodedChunk SeenDense(ConstBytes grad) const;
   absl::Status CheckHealth(const PreparedCodec& codec, ConstBytes grad,
@@ -130,6 +131,7 @@ class ChunkCodec {
   Codings codings_;
   ChunkMemory memory_;
   bool has_residual_ = false;  // `memory_.residual` holds what was not sent
+  bool has_momentum_ = false;  // `memory_.momentum` has been used
   CodecState state_;           // state of the codec that encoded last
   CodecMode encoded_in_ = CodecMode::kPaused;
   Guard guard_;              // watches the codec that encoded last
@@ -155,6 +157,10 @@ struct SavedChunk {
   // What is held back; empty: nothing.
   static ConstBytes Held(const ChunkCodec& codec) {
     return codec.has_residual_ ? codec.memory_.residual : Bytes();
+  }
+  // Whether a round has left momentum.
+  static bool HasMomentum(const ChunkCodec& codec) {
+    return codec.has_momentum_;
   }
   // The codec of a mode that is not dense encodes from now on.
   static void Switch(ChunkCodec& codec, CodecMode mode);

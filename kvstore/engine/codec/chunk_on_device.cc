@@ -39,7 +39,12 @@ absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
   const Coding& coding = codec_.Begin(step);
   const PreparedCodec& codec = *coding.codec;
   begun_ = {.is_dense = codec.traits().lossless};
-  if (begun_.is_dense) return BeginDense(grad);
+  Dtype dtype = codec_.dtype_;
+  if (codec_.memory_.momentum.size > 0) {
+    ASSIGN_OR_RETURN(grad, WithMomentum(grad));
+    dtype = Dtype::kFloat32;
+  }
+  if (begun_.is_dense) return BeginDense(grad, dtype);
   EncodeItem item = {.codec = &codec,
                      .grad = Reach(grad),
                      .state = &codec_.state_,
@@ -48,7 +53,7 @@ absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
                      .result = result_on_device()};
   begun_.threshold = item.params.threshold;
   bool is_queued = false;
-  if (codec_.dtype_ != Dtype::kFloat32) {
+  if (dtype != Dtype::kFloat32) {
     RETURN_IF_ERROR(BeginHalves(item, &is_queued));
   }
   if (is_queued) return AfterEncode(codec);
@@ -56,6 +61,18 @@ absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
   codec_.has_residual_ |= codec_.state_.residual.size > 0;
   lane().batch().Encode(item, [this, &codec] { return AfterEncode(codec); });
   return absl::OkStatus();
+}
+
+// In memory of the lane, until what reads it is queued.
+absl::StatusOr<ConstBytes> ChunkOnDevice::WithMomentum(ConstBytes grad) {
+  ASSIGN_OR_RETURN(begun_.floats, Room(codec_.value_bytes()));
+  lane().batch().Keep(begun_.floats);
+  PushMomentumOf(codec_.config_->compression, lane().kernels(), Reach(grad),
+                 codec_.dtype_, codec_.chunk_.num_elems,
+                 Floats(Reach(codec_.memory_.momentum)),
+                 Floats(Reach(begun_.floats->view())), lane().stream());
+  codec_.has_momentum_ = true;
+  return begun_.floats->view();
 }
 
 // As they are where a launch of many takes them, or the codec does; else as
@@ -94,12 +111,12 @@ absl::Status ChunkOnDevice::AfterEncode(const PreparedCodec& codec) {
 }
 
 // Small ones go to the host as one copy.
-absl::Status ChunkOnDevice::BeginDense(ConstBytes grad) {
+absl::Status ChunkOnDevice::BeginDense(ConstBytes grad, Dtype dtype) {
   const kernels::KernelTable& kernels = lane().kernels();
   const ChunkMemory& memory = codec_.memory_;
   const size_t bytes = codec_.value_bytes();
   if (memory.dense.size > 0) {
-    if (codec_.dtype_ != Dtype::kFloat32) {
+    if (dtype != Dtype::kFloat32) {
       ASSIGN_OR_RETURN(begun_.floats, Widened(grad));
       grad = begun_.floats->view();
     }
@@ -109,7 +126,7 @@ absl::Status ChunkOnDevice::BeginDense(ConstBytes grad) {
     lane().Down(memory.host_dense, memory.dense, memory.block);
   } else {
     codec_.dense_ = lane().host_buffers().Get(bytes);
-    RETURN_IF_ERROR(CopyValue(grad, codec_.dense_->view()));
+    RETURN_IF_ERROR(CopyFloats(grad, dtype, codec_.dense_->view()));
   }
   if (!std::exchange(codec_.has_residual_, false)) return absl::OkStatus();
   ASSIGN_OR_RETURN(begun_.residual, Room(bytes));
@@ -123,8 +140,8 @@ absl::Status ChunkOnDevice::BeginDense(ConstBytes grad) {
   return absl::OkStatus();
 }
 
-absl::Status ChunkOnDevice::CopyValue(ConstBytes from, Bytes to) {
-  if (codec_.dtype_ != Dtype::kFloat32) {
+absl::Status ChunkOnDevice::CopyFloats(ConstBytes from, Dtype dtype, Bytes to) {
+  if (dtype != Dtype::kFloat32) {
     ASSIGN_OR_RETURN(begun_.floats, Widened(from));
     from = begun_.floats->view();
   }

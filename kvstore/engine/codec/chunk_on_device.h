@@ -35,7 +35,9 @@ class ChunkOnDevice {
                          Bytes out);
 
   // [num_elems] of the gradient's type to float32 in host memory.
-  absl::Status CopyValue(ConstBytes from, Bytes to);
+  absl::Status CopyValue(ConstBytes from, Bytes to) {
+    return CopyFloats(from, codec_.dtype_, to);
+  }
 
  private:
   // Buffers of the lane, until the end of a step.
@@ -46,8 +48,8 @@ class ChunkOnDevice {
     // what codes decode to.
     std::shared_ptr<Buffer> samples = nullptr;
     std::shared_ptr<Buffer> host_samples = nullptr;
-    // The gradient or answer as float32 if it is not; of a dense chunk, the
-    // residual that goes along, and this on the host.
+    // What is pushed, the gradient or the answer as float32 if they are not;
+    // of a dense chunk, the residual that goes along, and this on the host.
     std::shared_ptr<Buffer> floats = nullptr;
     std::shared_ptr<Buffer> residual = nullptr;
     std::shared_ptr<Buffer> host_residual = nullptr;
@@ -55,7 +57,9 @@ class ChunkOnDevice {
   DeviceLane& lane() const { return *codec_.config_->lane; }
   absl::StatusOr<std::shared_ptr<Buffer>> Room(size_t bytes) const;
   absl::StatusOr<std::shared_ptr<Buffer>> Widened(ConstBytes from) const;
-  absl::Status BeginDense(ConstBytes grad);
+  absl::StatusOr<ConstBytes> WithMomentum(ConstBytes grad);
+  absl::Status CopyFloats(ConstBytes from, Dtype dtype, Bytes to);
+  absl::Status BeginDense(ConstBytes grad, Dtype dtype);
   absl::Status BeginHalves(EncodeItem& item, bool* is_queued);
   absl::Status AfterEncode(const PreparedCodec& codec);
   absl::Status SampleBefore(ConstBytes floats);

@@ -52,6 +52,18 @@ inline void Narrow(const kernels::KernelTable& table, const float* from,
               reinterpret_cast<uint8_t*>(to.data), stats, stream);
 }
 
+// What is pushed, out [n], in place of a gradient, [n] of `dtype`, by a
+// contributor that keeps momentum [n].
+inline void PushMomentumOf(const CompressionConfig& config,
+                           const kernels::KernelTable& table, ConstBytes grad,
+                           Dtype dtype, size_t n, float* momentum, float* out,
+                           Stream stream) {
+  if (dtype != Dtype::kFloat32) Widen(table, grad, dtype, n, out, stream);
+  table.optimizer.push_momentum(
+      dtype == Dtype::kFloat32 ? Floats(grad) : out, n, config.momentum_rate,
+      config.momentum == PushMomentum::kNesterov, momentum, out, stream);
+}
+
 // result [n], a round's.
 inline void ScaleResult(const OptimizerConfig& config,
                         const kernels::KernelTable& table, size_t n,

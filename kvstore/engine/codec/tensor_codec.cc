@@ -64,6 +64,10 @@ absl::StatusOr<std::unique_ptr<TensorCodec>> TensorCodec::Make(
     ASSIGN_OR_RETURN(tensor->residual_,
                      MemoryOf(config.lane, 4 * spec.num_elems));
   }
+  if (config.compression.momentum != PushMomentum::kNone) {
+    ASSIGN_OR_RETURN(tensor->momentum_,
+                     MemoryOf(config.lane, 4 * spec.num_elems));
+  }
   RETURN_IF_ERROR(tensor->MakeMemory());
   return tensor;
 }
@@ -78,6 +82,10 @@ absl::Status TensorCodec::MakeMemory() {
     if (residual_.size() > 0) {
       memory.residual =
           PartOf(residual_.view(), chunks_[i].chunk(), Dtype::kFloat32);
+    }
+    if (momentum_.size() > 0) {
+      memory.momentum =
+          PartOf(momentum_.view(), chunks_[i].chunk(), Dtype::kFloat32);
     }
     if (lane() != nullptr) {
       on_device_.emplace_back(&chunks_[i]);
@@ -227,7 +235,9 @@ ChunkWish TensorCodec::Wish(ConstBytes grad) const {
   if (!coding.uses_scale) return {.mode = wish};
   const kernels::KernelTable& kernels = kernels::CpuKernels();
   std::shared_ptr<Buffer> floats;
-  if (spec_.dtype != Dtype::kFloat32) {
+  if (SavedChunk::HasMomentum(chunks_[0])) {
+    grad = momentum_.view();
+  } else if (spec_.dtype != Dtype::kFloat32) {
     floats = config_->buffers->Get(4 * spec_.num_elems);
     Widen(kernels, grad, spec_.dtype, spec_.num_elems, floats->as<float>(), {});
     grad = floats->view();
@@ -244,7 +254,9 @@ absl::Status TensorCodec::BeginWish(ConstBytes grad) {
   if (!coding.uses_scale) return absl::OkStatus();
   const kernels::KernelTable& kernels = lane()->kernels();
   std::shared_ptr<Buffer> floats;
-  if (spec_.dtype != Dtype::kFloat32) {
+  if (SavedChunk::HasMomentum(chunks_[0])) {
+    grad = momentum_.view();
+  } else if (spec_.dtype != Dtype::kFloat32) {
     const size_t bytes = 4 * spec_.num_elems;
     floats = lane()->device_buffers().Get(bytes);
     if (floats->size() < bytes) return NoDeviceMemory(*lane(), bytes);

@@ -42,7 +42,8 @@ class TensorCodec {
   // is none. Any thread.
   absl::Status SetCodec(int codec);
   // What to give ChunkCodec::Wish in this round, before any chunk of it is
-  // encoded: the scale is proposed from the whole gradient, in host memory.
+  // encoded: the scale is proposed from the whole gradient, in host memory, or
+  // from the momentum that the rounds before left.
   ChunkWish Wish(ConstBytes grad) const;
   // On a device: the lane's thread queues what it takes; when that has passed,
   // on any thread.
@@ -94,6 +95,7 @@ class TensorCodec {
   bool has_rule_ = false;
   std::string reason_;
   Buffer residual_;
+  Buffer momentum_;
   // On a device, shared with other tensors: the mean square of a wish,
   // chunks' results, then frames; apart from these, small chunks that go dense.
   std::shared_ptr<Mirror> mirror_;

@@ -35,10 +35,12 @@ absl::StatusOr<TensorForecast> ForecastOf(const TensorSpec& tensor,
   plan.packing = setting.is_packing_open ? "open" : "";
   const size_t headers = kFrameHeaderBytes * forecast.num_chunks;
   const size_t floats = 4 * tensor.num_elems;
+  const bool has_momentum = request.compression.momentum != PushMomentum::kNone;
   forecast.push_wire = plan.push_bytes + headers;
   forecast.pull_wire = reply_bytes + headers;
   forecast.worker_memory = forecast.push_wire + forecast.pull_wire +
-                           (traits.needs_residual ? floats : 0);
+                           (traits.needs_residual ? floats : 0) +
+                           (has_momentum ? floats : 0);
   forecast.server_memory =
       static_cast<size_t>(request.num_workers) * forecast.push_wire +
       forecast.pull_wire + (format == ReplyFormat::kCodes ? floats : 0) +

@@ -68,6 +68,11 @@ std::string ConsistencyFact(const JobConfig& config) {
                             " steps ahead");
 }
 
+std::string MomentumFact(const CompressionConfig& gc) {
+  if (gc.momentum == PushMomentum::kNone) return "off";
+  return absl::StrFormat("%s %.9g", ToString(gc.momentum), gc.momentum_rate);
+}
+
 std::string RulesFact(const std::string& rules) {
   constexpr size_t kLongest = 100;
   if (rules.empty()) return "none";
@@ -189,6 +194,7 @@ Facts MakeFacts(const JobConfig& config) {
       {"warm-up steps", absl::StrCat(gc.warmup_steps)},
       {"guard", gc.has_guard ? "on" : "off"},
       {"start", gc.starts_dense ? "dense" : "compressed"},
+      {"momentum of pushes", MomentumFact(gc)},
       {"chunk elements", absl::StrCat(config.chunk_elems)},
       {"initial values", config.has_values ? "given" : "none"},
       {"consistency", ConsistencyFact(config)},

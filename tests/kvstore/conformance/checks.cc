@@ -384,6 +384,7 @@ std::vector<NamedCheck> AllChecks() {
           {"LateKeys", CheckLateKeys, kNeedsSums},
           {"Optimizer", CheckOptimizer, kNeedsSums, kNeedsCodecs},
           {"Optimizers", CheckOptimizers, kNeedsSums, kNeedsCodecs},
+          {"PushedMomentum", CheckPushedMomentum, kNeedsSums, kNeedsCodecs},
           {"CodecSwitch", CheckCodecSwitch, kNeedsSums, kNeedsCodecs},
           {"NonFinite", CheckNonFinite, kNeedsSums, kNeedsCodecs},
           {"Rows", CheckRows, false, false, kNeedsRows},

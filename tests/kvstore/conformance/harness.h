@@ -186,6 +186,7 @@ std::string CheckEmpty(const StoreKind& traits, const Wrap& wrap);
 // optimizer_checks.cc.
 std::string CheckOptimizer(const StoreKind& traits, const Wrap& wrap);
 std::string CheckOptimizers(const StoreKind& traits, const Wrap& wrap);
+std::string CheckPushedMomentum(const StoreKind& traits, const Wrap& wrap);
 // row_checks.cc.
 std::string CheckRows(const StoreKind& kind, const Wrap& wrap);
 std::string CheckRowMisuse(const StoreKind& kind, const Wrap& wrap);

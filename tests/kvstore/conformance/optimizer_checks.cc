@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +72,40 @@ std::string CheckOptimizer(const StoreKind& traits, const Wrap& wrap) {
       for (const Buffer& each : memory) {
         findings.Expect(SameBits(each, expected[static_cast<size_t>(step)]),
                         absl::StrCat("other weights, step ", step));
+      }
+    }
+  });
+}
+
+// Sums of what contributors push, up to the rounding of a sum in parts.
+std::string CheckPushedMomentum(const StoreKind& traits, const Wrap& wrap) {
+  constexpr float kRate = 0.5f;
+  StoreSetup setup = {.tensors = {{"a", 100}}};
+  setup.compression.momentum = PushMomentum::kNesterov;
+  setup.compression.momentum_rate = kRate;
+  TensorOracle oracle(100, kContributors, {});
+  std::vector<float> momentum(100);
+  std::vector<std::vector<float>> expected;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<float>& pushed = expected.emplace_back(oracle.NextSums(false));
+    for (size_t i = 0; i < 100; ++i) {
+      momentum[i] = kRate * momentum[i] + pushed[i];
+      pushed[i] += kRate * momentum[i];
+    }
+  }
+  return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
+    for (int step = 0; step < kSteps; ++step) {
+      const std::vector<Buffer> memory = party.Grads(100, step);
+      const std::vector<TensorView> views = ViewsOf(memory);
+      findings.ExpectOk(party.store.PushPull(0, views, views, 0).Wait(Soon()),
+                        "round");
+      for (const Buffer& each : memory) {
+        for (size_t i = 0; i < 100; ++i) {
+          const float want = expected[static_cast<size_t>(step)][i];
+          const float most = wrap.dtype == Dtype::kFloat32 ? 1e-4f : 2e-2f;
+          findings.Expect(std::abs(each.as<float>()[i] - want) < most,
+                          absl::StrCat("other sums, step ", step));
+        }
       }
     }
   });

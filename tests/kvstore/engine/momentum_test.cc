@@ -1,0 +1,162 @@
+// Momentum that is kept in front of the codec.
+#include <cctype>
+#include <limits>
+#include <utility>
+
+#include "kvstore/optimizer.h"
+#include "tests/kvstore/engine/devices.h"
+#include "tests/kvstore/oracle.h"
+
+namespace telegrad {
+namespace {
+
+using testing::Devices;
+using testing::GradOf;
+using testing::IsOk;
+using testing::StatusIs;
+
+using PushedGrads = std::vector<std::vector<float>>;
+
+constexpr size_t kPushedElems = 229;  // chunks of 64: the last is not whole
+constexpr float kPushedRate = 0.5f;   // exact in what follows
+
+CompressionConfig CompressionWith(const std::string& type,
+                                  PushMomentum momentum,
+                                  float rate = kPushedRate) {
+  CompressionConfig compression;
+  compression.type = type;
+  compression.has_guard = false;
+  compression.threshold = {ThresholdSpec::Kind::kAbsolute, 1.0f / 128};
+  compression.momentum = momentum;
+  compression.momentum_rate = rate;
+  return compression;
+}
+
+PushedGrads StepGrads(int num_devices, int step) {
+  PushedGrads grads(static_cast<size_t>(num_devices),
+                    std::vector<float>(kPushedElems));
+  for (int d = 0; d < num_devices; ++d) {
+    for (size_t i = 0; i < kPushedElems; ++i) {
+      grads[static_cast<size_t>(d)][i] = GradOf(d, step, i);
+    }
+  }
+  return grads;
+}
+
+// What devices push, of `m` that they keep.
+PushedGrads PushedOf(PushMomentum kind, const PushedGrads& grads,
+                     PushedGrads& m) {
+  PushedGrads pushed = grads;
+  m.resize(grads.size(), std::vector<float>(kPushedElems));
+  for (size_t d = 0; d < grads.size(); ++d) {
+    for (size_t i = 0; i < kPushedElems; ++i) {
+      m[d][i] = kPushedRate * m[d][i] + grads[d][i];
+      pushed[d][i] = kind == PushMomentum::kNesterov
+                         ? grads[d][i] + kPushedRate * m[d][i]
+                         : m[d][i];
+    }
+  }
+  return pushed;
+}
+
+class EveryCodecWithMomentum : public ::testing::TestWithParam<const Codec*> {};
+
+INSTANTIATE_TEST_SUITE_P(, EveryCodecWithMomentum,
+                         ::testing::ValuesIn(AllCodecs()),
+                         [](const auto& codec) {
+                           std::string name;
+                           for (const char c : codec.param->traits().name) {
+                             if (std::isalnum(c)) name += c;
+                           }
+                           return "Of" + name;
+                         });
+
+TEST_P(EveryCodecWithMomentum, EncodesWhatItMakesOfGradients) {
+  const std::string& type = GetParam()->traits().name;
+  for (const PushMomentum kind :
+       {PushMomentum::kHeavyBall, PushMomentum::kNesterov}) {
+    Devices with(kPushedElems, 2, CompressionWith(type, kind));
+    Devices without(kPushedElems, 2,
+                    CompressionWith(type, PushMomentum::kNone));
+    PushedGrads momentum;
+    for (int step = 0; step < 6; ++step) {
+      const PushedGrads grads = StepGrads(2, step);
+      const auto outs = with.Round(grads);
+      ASSERT_THAT(outs, IsOk());
+      ASSERT_EQ(*outs, *without.Round(PushedOf(kind, grads, momentum)))
+          << ToString(kind) << " step " << step;
+    }
+  }
+}
+
+// Steps without momentum by what is pushed, without a codec, are steps with it
+// by the gradients; up to some 8 roundings in each of 25 steps.
+TEST(Momentum, OfPushesIsTheOptimizers) {
+  for (const auto& [push, kind] :
+       {std::pair(PushMomentum::kHeavyBall, OptimizerKind::kSgd),
+        std::pair(PushMomentum::kNesterov, OptimizerKind::kNag)}) {
+    Devices devices(kPushedElems, 2, CompressionWith("none", push, 0.9f));
+    const OptimizerConfig with = {
+        .kind = kind,
+        .sgd = {.learning_rate = 0.1f, .momentum_rate = 0.9f, .rescale = 0.5f}};
+    OptimizerConfig without = with;
+    without.sgd.momentum_rate = 0;
+    OptimizerState a, b;
+    std::vector<float> expected(kPushedElems, 1), weights(kPushedElems, 1);
+    for (int step = 0; step < 25; ++step) {
+      const PushedGrads grads = StepGrads(2, step);
+      std::vector<float> sum = grads[0];
+      for (size_t i = 0; i < kPushedElems; ++i) sum[i] += grads[1][i];
+      const auto outs = devices.Round(grads);
+      ASSERT_THAT(outs, IsOk());
+      a.Step(with, {}, sum.data(), kPushedElems, expected.data(), {});
+      b.Step(without, {}, (*outs)[0].data(), kPushedElems, weights.data(), {});
+    }
+    for (size_t i = 0; i < kPushedElems; ++i) {
+      ASSERT_NEAR(weights[i], expected[i], 25 * 8 * 6e-8) << ToString(push);
+    }
+  }
+}
+
+TEST(Momentum, GoesOnAsItWasSaved) {
+  const CompressionConfig compression =
+      CompressionWith("int8", PushMomentum::kNesterov);
+  Devices devices(kPushedElems, 1, compression);
+  ASSERT_THAT(devices.Round(StepGrads(1, 0)), IsOk());
+  const auto saved = devices.codec(0).Save();
+  ASSERT_THAT(saved, IsOk());
+  Devices other(kPushedElems, 1, compression);
+  ASSERT_THAT(other.codec(0).Load(*saved), IsOk());
+  EXPECT_EQ(*other.codec(0).Save(), *saved);
+  const auto next = devices.Round(StepGrads(1, 1));
+  ASSERT_THAT(next, IsOk());
+  Devices fresh(kPushedElems, 1, compression);
+  EXPECT_NE(*fresh.Round(StepGrads(1, 1)), *next);
+  // Not in a store whose pushes have none.
+  Devices without(kPushedElems, 1,
+                  CompressionWith("int8", PushMomentum::kNone));
+  EXPECT_THAT(without.codec(0).Load(*saved),
+              StatusIs(absl::StatusCode::kDataLoss, ""));
+}
+
+// The element that the policy counts as 0 leaves the momentum finite.
+TEST(Momentum, StaysFinite) {
+  CompressionConfig compression =
+      CompressionWith("none", PushMomentum::kNesterov);
+  compression.nonfinite = NonFinitePolicy::kZero;
+  Devices devices(kPushedElems, 1, compression);
+  PushedGrads grads(1, std::vector<float>(kPushedElems, 1));
+  ASSERT_THAT(devices.Round(grads), IsOk());
+  grads[0][70] = std::numeric_limits<float>::quiet_NaN();
+  auto outs = devices.Round(grads);
+  ASSERT_THAT(outs, IsOk());
+  EXPECT_EQ((*outs)[0][70], 0);
+  grads[0][70] = 1;
+  outs = devices.Round(grads);
+  ASSERT_THAT(outs, IsOk());
+  EXPECT_EQ((*outs)[0][70], 1 + 0.5f * (0.5f * 0.5f + 1));
+  EXPECT_EQ((*outs)[0][71], 1 + 0.5f * (0.5f * 1.5f + 1));
+}
+
+}  // namespace
+}  // namespace telegrad
