@@ -58,12 +58,14 @@ int Run(int argc, char** argv) {
   }
   if (!placement.ok()) return Refuse(placement.status());
   const absl::StatusOr<std::string> bind =
-      BindAddress(options.bind, placement->has_value() ? &**placement : nullptr,
+      BindAddress(options.path.transport.bind_address,
+                  placement->has_value() ? &**placement : nullptr,
                   options.laboratory.explain ? 0 : options.join_timeout_s);
   if (!bind.ok()) return Refuse(bind.status());
-  options.bind = *bind;
+  options.path.transport.bind_address = *bind;
   for (Setting& setting : options.settings) {
-    if (setting.own != nullptr) setting.own->bind = *bind;
+    if (setting.own != nullptr)
+      setting.own->path.transport.bind_address = *bind;
   }
   ChooseBlasKernels();
   if (is_child) return RunChild(options);

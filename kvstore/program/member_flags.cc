@@ -64,60 +64,89 @@ void AddJobFlags(CLI::App& app, MemberFlags& options) {
       ->group(group);
 }
 
-void AddNetworkFlags(CLI::App& app, MemberFlags& options) {
+}  // namespace
+
+void AddPathFlags(CLI::App& app, PathFlags& flags) {
+  TransportOptions& transport = flags.path.transport;
   app.option_defaults()->group("Network");
-  app.add_option("--plan", options.plan,
+  app.add_option("--plan", flags.plan,
                  "obey this plan: a file of telegrad-topo plan --json, or a "
                  "run's summary.json; one that does not fit is refused");
-  app.add_option("--transport", options.transport,
-                 "data transport (below), or auto: what suits this machine")
+  app.add_option("--transport", transport.name,
+                 "data transport: tcp, ucx, ofi; a network; or auto: what "
+                 "suits this machine")
       ->envname("TELEGRAD_TRANSPORT")
       ->capture_default_str();
-  app.add_option("--tls", options.tls,
+  app.add_option("--tls", transport.tls,
                  "ucx: tcp, shm, empty: both; ofi: tcp, shm, verbs, efa; "
                  "tcp: tcp, empty: memory of the same host too");
-  app.add_option("--connections", options.connections,
-                 "to each peer on another host, where one does not fill the "
-                 "link; auto: by the devices of --bind and --rails, one number "
-                 "for all hosts")
+  app.add_option_function<std::string>(
+         "--connections",
+         [&transport](const std::string& text) {
+           transport.connections = ParseConnections(text).value_or(1);
+         },
+         "to each peer on another host, where one does not fill the "
+         "link; auto: by the devices of --bind and --rails, one number "
+         "for all hosts")
       ->check(&CheckConnections)
-      ->capture_default_str();
-  app.add_option("--rails", options.rails,
+      ->default_str("1");
+  app.add_option("--rails", transport.rails,
                  "more network devices of this host, or their addresses, that "
                  "connections are spread over (tcp): eth1,eth2")
       ->delimiter(',');
-  app.add_flag("--resend", options.resend,
+  app.add_flag("--resend", transport.resend,
                "check messages and send again what is lost, repeated, "
                "reordered or corrupted, on networks that do that; alike on all "
                "hosts");
-  app.add_option("--tcp-congestion", options.tcp_congestion,
+  app.add_option("--tcp-congestion", transport.congestion,
                  "congestion control of tcp's connections: cubic or what else "
                  "the kernel has; system: its default; auto: that, but reno in "
                  "place of bbr to peers within 5 ms")
       ->capture_default_str();
-  app.add_option("--link", options.link,
+  app.add_option("--link", flags.link,
                  "emulate a link of this rate and latency between each pair of "
                  "processes, per direction: 1gbit, 100mbit,5ms, 200us, none")
       ->capture_default_str();
-  app.add_option("--bind", options.bind,
+  app.add_option("--bind", transport.bind_address,
                  "the one address that is listened on: an address, a network "
                  "(10.0.0.0/8), a device (ib0) or auto: the address by which "
                  "the scheduler is reached; other than loopback needs "
                  "--secret-file")
       ->capture_default_str();
-  app.add_option("--secret-file", options.secret_file,
+  app.add_option("--secret-file", flags.secret_file,
                  "32 bytes or more that all members share; mode 600");
-  app.add_flag("--insecure", options.insecure,
+  app.add_flag("--insecure", flags.insecure,
                "bind other addresses without a secret: anyone who reaches them "
                "can join");
   app.option_defaults()->group("Options");
 }
 
-}  // namespace
+absl::Status FinishPathFlags(const CLI::App& app, PathFlags& flags) {
+  const std::string wrong =
+      ExplainEmpty(app, {"--secret-file", "--plan", "--link", "--bind"});
+  if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
+  TransportOptions& transport = flags.path.transport;
+  ASSIGN_OR_RETURN(flags.link_spec,
+                   OfFlag("--link", flags.link, ParseLink(flags.link)));
+  transport.link_bytes_per_s = flags.link_spec.bytes_per_s;
+  transport.link_latency_s = flags.link_spec.latency_s;
+  if (flags.plan.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(flags.path.given, LoadPlan(flags.plan));
+  if (app.count("--connections") == 0) {
+    transport.connections = kAutoConnections;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Secret> SecretOf(const PathFlags& flags,
+                                const std::string& job_id) {
+  if (flags.secret_file.empty()) return Secret();
+  return Secret::FromFile(flags.secret_file, job_id);
+}
 
 void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
   AddJobFlags(app, flags);
-  AddNetworkFlags(app, flags);
+  AddPathFlags(app, flags);
 }
 
 absl::StatusOr<Parts> PartsOf(const Placement& placement,
@@ -128,23 +157,15 @@ absl::StatusOr<Parts> PartsOf(const Placement& placement,
 
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
   flags.has_servers = app.count("--servers") > 0;
-  const std::string wrong = ExplainEmpty(
-      app, {"--secret-file", "--plan", "--scheduler", "--link", "--bind"});
+  const std::string wrong = ExplainEmpty(app, {"--scheduler"});
   if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
-  ASSIGN_OR_RETURN(flags.link_spec,
-                   OfFlag("--link", flags.link, ParseLink(flags.link)));
-  if (!flags.plan.empty()) {
-    ASSIGN_OR_RETURN(flags.given_plan, LoadPlan(flags.plan));
-    if (app.count("--connections") == 0) flags.connections = "auto";
-  }
-  return absl::OkStatus();
+  return FinishPathFlags(app, flags);
 }
 
 namespace {
 
 // Flag by flag, so that the wrong one is named.
-absl::Status CheckEach(const MemberFlags& flags) {
-  const TransportOptions all = TransportOptionsOf(flags);
+absl::Status CheckEach(const TransportOptions& all) {
   TransportOptions told;
   told.name = all.name;
   told.bind_address = all.bind_address;
@@ -158,10 +179,10 @@ absl::Status CheckEach(const MemberFlags& flags) {
 }
 
 // A network by its name is a demand, of a job on one machine too.
-absl::Status CheckNetwork(const MemberFlags& flags, const MachineReport& here) {
+absl::Status CheckNetwork(const std::string& name, const MachineReport& here) {
   if (!here.machine.ok()) return absl::OkStatus();
   PlanRequest request{.workers = 2};
-  request.network = {flags.transport, "--transport " + flags.transport};
+  request.network = {name, "--transport " + name};
   const absl::Status found = PlanPath({&*here.machine, 1}, request).status();
   if (found.ok()) return found;
   return WithExitCode(
@@ -174,13 +195,13 @@ absl::Status CheckNetwork(const MemberFlags& flags, const MachineReport& here) {
 
 absl::Status CheckMemberPath(const MemberFlags& flags,
                              std::function<MachineReport()> look) {
-  RETURN_IF_ERROR(CheckBetweenProcesses(flags.transport));
-  RETURN_IF_ERROR(CheckEach(flags));
-  if (TransportNamed(flags.transport) != flags.transport &&
-      flags.given_plan == nullptr) {
-    RETURN_IF_ERROR(CheckNetwork(flags, look()));
+  PathOptions path = flags.path;
+  const std::string& name = path.transport.name;
+  RETURN_IF_ERROR(CheckBetweenProcesses(name));
+  RETURN_IF_ERROR(CheckEach(path.transport));
+  if (TransportNamed(name) != name && path.given == nullptr) {
+    RETURN_IF_ERROR(CheckNetwork(name, look()));
   }
-  PathOptions path = PathOptionsOf(flags);
   path.look = std::move(look);
   return CheckPath(path);
 }
@@ -194,32 +215,12 @@ ControlTiming TimingOf(const MemberFlags& flags) {
   return timing;
 }
 
-TransportOptions TransportOptionsOf(const MemberFlags& flags) {
-  TransportOptions transport;
-  transport.name = flags.transport;
-  transport.bind_address = flags.bind;
-  transport.tls = flags.tls;
-  transport.connections = ParseConnections(flags.connections).value_or(1);
-  transport.rails = flags.rails;
-  transport.resend = flags.resend;
-  transport.congestion = flags.tcp_congestion;
-  transport.link_bytes_per_s = flags.link_spec.bytes_per_s;
-  transport.link_latency_s = flags.link_spec.latency_s;
-  return transport;
-}
-
-PathOptions PathOptionsOf(const MemberFlags& flags) {
-  return {.transport = TransportOptionsOf(flags), .given = flags.given_plan};
-}
-
 absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
                                           const std::string& job_id) {
   DistOptions dist;
   dist.job_id = job_id;
-  if (!flags.secret_file.empty()) {
-    ASSIGN_OR_RETURN(dist.secret, Secret::FromFile(flags.secret_file, job_id));
-  }
-  dist.path = PathOptionsOf(flags);
+  ASSIGN_OR_RETURN(dist.secret, SecretOf(flags, job_id));
+  dist.path = flags.path;
   dist.facts = {{"emulated link", flags.link}};
   dist.timing = TimingOf(flags);
   dist.operation_timeout = FromSeconds(flags.operation_timeout_s);

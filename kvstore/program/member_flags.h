@@ -1,9 +1,7 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,41 +15,50 @@ class App;
 
 namespace telegrad {
 
-// The flags of every program that takes part in a job; docs/user_guide.md.
-struct MemberFlags {
+// The flags of how data goes and who may listen, of every program that sends
+// any; docs/user_guide.md.
+struct PathFlags {
+  PathFlags() { path.transport.name = "auto"; }
+
+  PathOptions path;           // without the part that looks at the machine
+  std::string link = "none";  // as written
+  LinkSpec link_spec;
+  std::string secret_file;
+  bool insecure = false;  // beyond loopback without a secret
+  std::string plan;       // file; empty: none
+};
+
+void AddPathFlags(CLI::App& app, PathFlags& flags);
+
+// After parsing: reads the plan and what else texts name.
+absl::Status FinishPathFlags(const CLI::App& app, PathFlags& flags);
+
+// The job's; none without --secret-file.
+absl::StatusOr<Secret> SecretOf(const PathFlags& flags,
+                                const std::string& job_id);
+
+// The flags of every program that takes part in a job beside these.
+struct MemberFlags : PathFlags {
   int workers = 2;
   int servers = 1;
   int threads = 1;  // threads for codecs, per process
-  std::string transport = "auto";
-  std::string tls;
-  std::string tcp_congestion = "auto";
-  std::string connections = "1";  // to each peer; ParseConnections
-  std::vector<std::string> rails;
-  bool resend = false;  // what a network loses or corrupts
-  std::string link = "none";
-  std::string bind = "127.0.0.1";
-  std::string secret_file;
-  bool insecure = false;
   std::string job_id;
   std::string scheduler;  // "host:port" of one started by hand
-  std::string plan;       // file; empty: none
   double join_timeout_s = 60;
   double dead_timeout_s = 10;
   double operation_timeout_s = 300;
   bool workers_serve = false;  // beside servers of their own
-  bool has_servers = false;    // --servers was given
-  LinkSpec link_spec;
-  std::shared_ptr<const GivenPlan> given_plan;  // the content of `plan`
+  bool has_servers = false;    // --servers was given; FinishMemberFlags sets it
 };
 
 void AddMemberFlags(CLI::App& app, MemberFlags& flags);
 
+// After parsing.
+absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags);
+
 // What a process is in the job of a launcher, as flags and placement say.
 absl::StatusOr<Parts> PartsOf(const Placement& placement,
                               const MemberFlags& flags);
-
-// After parsing: fills the last three fields.
-absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags);
 
 // Whether the data path that flags and a given plan describe can be there, on
 // this machine at least. `look`: as in PathOptions.
@@ -59,9 +66,6 @@ absl::Status CheckMemberPath(const MemberFlags& flags,
                              std::function<MachineReport()> look);
 
 ControlTiming TimingOf(const MemberFlags& flags);
-TransportOptions TransportOptionsOf(const MemberFlags& flags);
-// Without the part that looks at the machine.
-PathOptions PathOptionsOf(const MemberFlags& flags);
 
 // Options of a member's store or server, without address and rank.
 absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,

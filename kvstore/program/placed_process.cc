@@ -26,9 +26,10 @@ PlacedProcess::PlacedProcess(const MemberFlags& flags,
       cancellation_(std::move(cancellation)) {}
 
 absl::Status PlacedProcess::FindScheduler(int num_runs) {
-  ASSIGN_OR_RETURN(scheduler_, telegrad::FindScheduler(
-                                   placement_, flags_.bind, num_runs,
-                                   static_cast<int>(flags_.join_timeout_s)));
+  ASSIGN_OR_RETURN(scheduler_,
+                   telegrad::FindScheduler(
+                       placement_, flags_.path.transport.bind_address, num_runs,
+                       static_cast<int>(flags_.join_timeout_s)));
   return absl::OkStatus();
 }
 
@@ -40,16 +41,16 @@ std::string PlacedProcess::job_id() const {
 absl::StatusOr<std::unique_ptr<Scheduler>> PlacedProcess::StartScheduler(
     const DistOptions& dist) const {
   if (!parts_.is_scheduler) return nullptr;
-  return Scheduler::Start(
-      {.num_workers = parts_.num_workers,
-       .num_servers = parts_.num_servers,
-       .bind_address = SchedulerBindAddress(flags_.bind, placement_),
-       .port = scheduler_.port,
-       .job_id = dist.job_id,
-       .secret = dist.secret,
-       .insecure = flags_.insecure,
-       .timing = dist.timing,
-       .cancellation = cancellation_});
+  return Scheduler::Start({.num_workers = parts_.num_workers,
+                           .num_servers = parts_.num_servers,
+                           .bind_address = SchedulerBindAddress(
+                               flags_.path.transport.bind_address, placement_),
+                           .port = scheduler_.port,
+                           .job_id = dist.job_id,
+                           .secret = dist.secret,
+                           .insecure = flags_.insecure,
+                           .timing = dist.timing,
+                           .cancellation = cancellation_});
 }
 
 absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {

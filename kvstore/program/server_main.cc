@@ -96,10 +96,11 @@ int Run(const CLI::App& app, ServerFlags& flags) {
         "no launcher's variables are set: give --scheduler host:port, or start "
         "it by mpirun, srun or with DMLC_ROLE"));
   }
-  const auto bind = BindAddress(flags.bind, &**placement, flags.join_timeout_s);
+  std::string& address = flags.path.transport.bind_address;
+  const auto bind = BindAddress(address, &**placement, flags.join_timeout_s);
   if (!bind.ok()) return Refused(bind.status());
-  flags.bind = *bind;
-  MachineDetection detection(flags.bind);
+  address = *bind;
+  MachineDetection detection(address);
   const auto path =
       CheckMemberPath(flags, [&detection] { return detection.Get(); });
   if (!path.ok()) return Refused(path);

@@ -166,8 +166,8 @@ absl::StatusOr<std::vector<std::vector<size_t>>> CountsOf(
 
 // An allreduce by the plan's aggregation.
 absl::Status SettleAlgorithm(Options& options) {
-  if (options.network.given == nullptr) return absl::OkStatus();
-  const GivenPlan& given = *options.network.given;
+  if (options.network.path.given == nullptr) return absl::OkStatus();
+  const GivenPlan& given = *options.network.path.given;
   const Aggregation way = given.plan.aggregation;
   const std::string name = way == Aggregation::kRing ? "ring"
                            : way == Aggregation::kRecursiveDoubling

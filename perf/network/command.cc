@@ -30,7 +30,7 @@ void SetNetworkCallback(
   app.callback([&app, &options, &exit_code, run = std::move(run)] {
     const std::vector<std::string> words = OwnWords();
     options.command_line = absl::StrJoin(words, " ");
-    absl::Status status = TakePlan(app, options);
+    absl::Status status = TakePathFlags(app, options);
     if (status.ok()) status = run(words);
     if (status.ok()) return;
     std::fprintf(stderr, "telegrad-perf: %s\n",

@@ -70,15 +70,16 @@ absl::Status Refused(absl::string_view flag, const std::string& value,
 
 // Turns what --bind names into an address of this host.
 absl::Status FindBind(NetworkOptions& options, const Placement* placement) {
-  if (options.bind.empty()) return absl::OkStatus();
+  if (options.path.transport.bind_address.empty()) return absl::OkStatus();
   Placement met = placement == nullptr ? Placement() : *placement;
   if (!options.rendezvous.empty()) {
     ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options.rendezvous));
     met.scheduler_host = where.host;
   }
   const bool is_alone = placement == nullptr && options.rendezvous.empty();
-  ASSIGN_OR_RETURN(options.bind,
-                   BindAddress(options.bind, is_alone ? nullptr : &met));
+  ASSIGN_OR_RETURN(options.path.transport.bind_address,
+                   BindAddress(options.path.transport.bind_address,
+                               is_alone ? nullptr : &met));
   return absl::OkStatus();
 }
 
@@ -193,11 +194,13 @@ class Launch {
     return Scheduler::Start(scheduling);
   }
   absl::StatusOr<std::unique_ptr<Scheduler>> StartHere() const {
-    if (options_.bind.empty()) return Scheduler::Start(Scheduling());
+    if (options_.path.transport.bind_address.empty())
+      return Scheduler::Start(Scheduling());
     absl::StatusOr<std::unique_ptr<Scheduler>> scheduler =
-        StartAt(options_.bind, 0);
+        StartAt(options_.path.transport.bind_address, 0);
     if (scheduler.ok()) return scheduler;
-    return Refused("--bind", options_.bind, scheduler.status());
+    return Refused("--bind", options_.path.transport.bind_address,
+                   scheduler.status());
   }
 
   absl::Status Start(int rank, const std::string& rendezvous) {
@@ -210,10 +213,10 @@ class Launch {
   }
 
   absl::Status RunMember() {
-    if (options_.bind.empty()) {
+    if (options_.path.transport.bind_address.empty()) {
       ASSIGN_OR_RETURN(const HostPort where,
                        ParseHostPort(options_.rendezvous));
-      ASSIGN_OR_RETURN(options_.bind,
+      ASSIGN_OR_RETURN(options_.path.transport.bind_address,
                        OfFlag("--rendezvous", options_.rendezvous,
                               OwnAddress("auto", where.host)));
     }
@@ -223,7 +226,8 @@ class Launch {
   absl::Status RunRoot(Scheduler& scheduler) {
     RETURN_IF_ERROR(CheckPage(options_));
     ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(scheduler.address()));
-    if (options_.bind.empty()) options_.bind = where.host;
+    if (options_.path.transport.bind_address.empty())
+      options_.path.transport.bind_address = where.host;
     absl::Status status = RunPinned(scheduler.address());
     if (status.ok()) return scheduler.Wait(nullptr);
     if (ExitCodeOf(status) == ExitCode::kJoinTimeout) {
@@ -271,13 +275,12 @@ class Launch {
 
   absl::StatusOr<JobOptions> JobOf(int rank,
                                    const std::string& scheduler) const {
-    ASSIGN_OR_RETURN(PathOptions path, PathOptionsOf(options_));
     JobOptions job{
         .scheduler_address = scheduler,
         .job_id = kJob,
         .secret = secret_,
         .wanted_rank = rank < num_workers() ? rank : rank - num_workers(),
-        .path = std::move(path),
+        .path = PathOptionsOf(options_),
         .timing = {.join = TimeoutOf(options_)},
         .operation_timeout = TimeoutOf(options_),
         .facts = benchmark_.facts};
@@ -324,10 +327,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> StartIfFirst(
 absl::Status RunRanks(NetworkOptions options,
                       const std::vector<std::string>& words,
                       const Benchmark& benchmark) {
-  Secret secret;
-  if (!options.secret_file.empty()) {
-    ASSIGN_OR_RETURN(secret, Secret::FromFile(options.secret_file, kJob));
-  }
+  ASSIGN_OR_RETURN(const Secret secret, SecretOf(options, kJob));
   if (options.rank >= 0) {
     RETURN_IF_ERROR(FindBind(options, nullptr));
     return Launch(options, words, benchmark, options.rank, secret).RunPlaced();
@@ -370,7 +370,7 @@ absl::StatusOr<std::optional<Placement>> LaunchedAs() {
 }
 
 bool AreThreads(const NetworkOptions& options) {
-  return options.transport == "inproc";
+  return options.path.transport.name == "inproc";
 }
 
 absl::StatusOr<bool> StartsAll(const NetworkOptions& options) {

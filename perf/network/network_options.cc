@@ -1,78 +1,22 @@
 #include "perf/network/network_options.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
-#include "base/units.h"
-#include "kvstore/job/path/connections.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "perf/network/launch.h"
 #include "perf/network/sizes.h"
 #include "perf/payload_memory.h"
-#include "topology/apply.h"
 
 namespace telegrad::perf {
 namespace {
 
-void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
-  app.add_option(
-         "--transport", options.transport,
-         "auto: by the machine; tcp, ucx, ofi; inproc: ranks are threads")
-      ->envname("TELEGRAD_TRANSPORT")
-      ->capture_default_str();
-  app.add_option("--tls", options.tls,
-                 "for ucx and ofi: tcp, shm; for tcp: tcp, never memory of the "
-                 "same host; when not given both for ucx, and efa, verbs or "
-                 "tcp for ofi, the first there is");
-  app.add_option(
-         "--connections", options.connections,
-         "to each peer on another host; auto: by the device that has "
-         "the address and --rails; pushpull settles on one number for "
-         "all, in other commands ranks whose devices differ end with 31")
-      ->check(&CheckConnections)
-      ->capture_default_str();
-  app.add_option("--plan", options.plan,
-                 "obey this plan: a file of telegrad-topo plan --json, or a "
-                 "run's summary.json; one that does not fit is refused");
-  app.add_option("--rails", options.rails,
-                 "more network devices of this host, or their addresses, that "
-                 "connections are spread over (tcp): eth1,eth2")
-      ->delimiter(',');
-  app.add_option("--tcp-congestion", options.tcp_congestion,
-                 "of tcp's connections: cubic or what else the kernel has; "
-                 "system: its default; auto: that, but reno in place of bbr to "
-                 "peers within 5 ms")
-      ->capture_default_str();
-  app.add_option("--bind", options.bind,
-                 "an address to listen on, a network (10.0.0.0/8), a device "
-                 "(ib0) or auto; by default the address by which the "
-                 "rendezvous is reached");
-  app.add_option("--secret-file", options.secret_file,
-                 "32 bytes or more that all ranks share; mode 600; needed "
-                 "beyond loopback");
-  app.add_flag("--insecure", options.insecure,
-               "listen beyond loopback without a secret: anyone who reaches "
-               "the address can join");
-  app.add_option("--link", options.link,
-                 "emulate a link of that rate and latency: 1gbit, 100mbit,5ms, "
-                 "200us, none")
-      ->capture_default_str();
-  app.add_option("--fault", options.fault,
-                 "lose or corrupt messages, to see that --check finds it: "
-                 "flip=0.01,seed=7");
-  app.add_flag("--resend", options.resend,
-               "send again what is lost, repeated, reordered or corrupted; "
-               "alike "
-               "on all ranks");
-}
-
 void AddRankFlags(CLI::App& app, NetworkOptions& options) {
-  Last(app.add_option("--ranks", options.ranks, "number of ranks")
+  Last(app.add_option("--ranks", options.ranks,
+                      "number of ranks; threads with --transport inproc")
            ->check(CLI::Range(1, 1024))
            ->capture_default_str());
   Last(app.add_option("--rank", options.rank,
@@ -105,7 +49,11 @@ void Last(CLI::Option* option) {
 void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
                      NetworkOptions& options) {
   options.size_text = default_sizes;
-  AddTransportFlags(app, options);
+  AddPathFlags(app, options);
+  app.get_option("--bind")->default_str("where the rendezvous is reached");
+  app.add_option("--fault", options.path.transport.fault,
+                 "lose or corrupt messages, to see that --check finds it: "
+                 "flip=0.01,seed=7");
   AddRankFlags(app, options);
   if (!default_sizes.empty()) {
     app.add_option("--size", options.size_text,
@@ -140,8 +88,6 @@ absl::Status FinishOptions(NetworkOptions& options) {
     ASSIGN_OR_RETURN(options.sizes, OfFlag("--size", options.size_text,
                                            ParseSizes(options.size_text)));
   }
-  RETURN_IF_ERROR(
-      OfFlag("--link", options.link, ParseLink(options.link).status()));
   RETURN_IF_ERROR(PayloadDevice(options.memory, 0).status());
   if (options.warmup == 0 && options.iterations == 0) {
     return absl::InvalidArgumentError(
@@ -157,53 +103,38 @@ absl::Status FinishOptions(NetworkOptions& options) {
     return absl::InvalidArgumentError(
         "--rank needs --rendezvous HOST:PORT, the same for all ranks");
   }
-  if (options.transport == "inproc" &&
+  if (AreThreads(options) &&
       (options.rank >= 0 || !options.rendezvous.empty())) {
     return absl::InvalidArgumentError(
         "--transport inproc has ranks of one process; leave --rank and "
         "--rendezvous out");
   }
-  ASSIGN_OR_RETURN(const PathOptions path, PathOptionsOf(options));
-  return CheckPath(path.transport);
+  return CheckPath(PathOptionsOf(options).transport);
 }
 
-absl::Status TakePlan(const CLI::App& app, NetworkOptions& options) {
-  if (options.plan.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(options.given, LoadPlan(options.plan));
-  if (app.count("--connections") == 0) options.connections = "auto";
+absl::Status TakePathFlags(const CLI::App& app, NetworkOptions& options) {
+  RETURN_IF_ERROR(FinishPathFlags(app, options));
+  if (options.path.given == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool starts_all, StartsAll(options));
   if (!starts_all) return absl::OkStatus();
-  const Plan& plan = options.given->plan;
+  const GivenPlan& given = *options.path.given;
+  const Plan& plan = given.plan;
   if (plan.workers != 1 || plan.servers != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        options.given->by, " is for ", plan.workers,
-        " machines with workers and ", plan.servers,
+        given.by, " is for ", plan.workers, " machines with workers and ",
+        plan.servers,
         " with servers only; all ranks are on this one; plan with --workers "
         "1"));
   }
-  ASSIGN_OR_RETURN(const PathOptions path, PathOptionsOf(options));
-  const absl::Status fits = CheckPath(path);
+  const absl::Status fits = CheckPath(PathOptionsOf(options));
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }
 
-absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options) {
-  PathOptions path;
+PathOptions PathOptionsOf(const NetworkOptions& options) {
+  PathOptions path = options.path;
   TransportOptions& transport = path.transport;
-  transport.name = options.transport;
-  transport.tls = options.tls;
-  transport.congestion = options.tcp_congestion;
-  transport.rails = options.rails;
-  transport.fault = options.fault;
   if (options.memory != "host") transport.memory = "auto";
-  transport.resend = options.resend;
-  transport.bind_address = options.bind.empty() ? "127.0.0.1" : options.bind;
-  ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.link));
-  transport.link_bytes_per_s = link.bytes_per_s;
-  transport.link_latency_s = link.latency_s;
-  ASSIGN_OR_RETURN(const size_t connections,
-                   ParseConnections(options.connections));
-  path.given = options.given;
-  transport.connections = connections;
+  if (transport.bind_address.empty()) transport.bind_address = "127.0.0.1";
   path.look = [bind = transport.bind_address] {
     return MachineDetection(bind).Get();
   };

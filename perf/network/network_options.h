@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "kvstore/job/path/data_path.h"
-#include "transport/transport.h"
+#include "kvstore/program/member_flags.h"
 
 namespace CLI {
 class App;
@@ -17,24 +16,13 @@ class Option;
 
 namespace telegrad::perf {
 
-// The flags that measurements over a network share.
-struct NetworkOptions {
-  std::string command_line;  // for the report
-  std::string transport = "auto";
-  std::string tls;
-  std::string tcp_congestion = "auto";
-  std::string connections = "1";  // to each peer, as given
-  std::vector<std::string> rails;
-  std::string memory = "host";             // PayloadDevice's
-  std::string plan;                        // file; empty: none
-  std::shared_ptr<const GivenPlan> given;  // what it holds
-  std::string bind;  // empty: where the rendezvous is reached
-  std::string secret_file;
-  bool insecure = false;  // beyond loopback without a secret
-  std::string link = "none";
-  std::string fault;  // as TransportOptions takes it
-  bool resend = false;
-  std::string size_text;  // as given
+// The flags that measurements over a network share. Without --bind a rank
+// listens where the rendezvous is reached.
+struct NetworkOptions : PathFlags {
+  NetworkOptions() { path.transport.bind_address.clear(); }
+  std::string command_line;     // for the report
+  std::string memory = "host";  // PayloadDevice's
+  std::string size_text;        // as given
   std::vector<size_t> sizes;
   int warmup = 5;
   int iterations = 0;  // 0: as many as take `seconds`
@@ -67,12 +55,12 @@ void Last(CLI::Option* option);
 // Checks flags and fills in `sizes`. InvalidArgument says what is wrong.
 absl::Status FinishOptions(NetworkOptions& options);
 
-// Reads --plan. For a command that starts all ranks on this machine also
-// whether it fits: errors name what does not.
-absl::Status TakePlan(const CLI::App& app, NetworkOptions& options);
+// FinishPathFlags; for a command that starts all ranks on this machine also
+// whether --plan fits: errors name what does not.
+absl::Status TakePathFlags(const CLI::App& app, NetworkOptions& options);
 
 // What the flags say, for a rank that others reach at --bind, else by loopback.
-absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options);
+PathOptions PathOptionsOf(const NetworkOptions& options);
 // Nothing where there was nothing to decide.
 void SayDecision(const Plan& plan, Decision::Kind what);
 

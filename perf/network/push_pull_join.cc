@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
-#include "base/units.h"
 #include "kvstore/server.h"
 #include "kvstore/tuning/job_plan.h"
 #include "kvstore/tuning/link_calibration.h"
@@ -32,10 +31,9 @@ absl::Status PlanTensors(const PushPullOptions& options,
   PlanRequest request{.profile = ProfileOf(options.profile, tensors),
                       .gc_type = "none"};
   request.aggregation.by = absl::StrCat("--kv-store ", options.kv_store);
-  const bool is_given = options.network.given != nullptr;
+  const bool is_given = options.network.path.given != nullptr;
   if (!is_given) {
-    ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.network.link));
-    request.link_gbps = 8e-9 * link.bytes_per_s;
+    request.link_gbps = 8e-9 * options.network.link_spec.bytes_per_s;
     ASSIGN_OR_RETURN(request.tensor_codecs,
                      CodecsOf(tensors, compression, /*is_choice=*/false));
   }
@@ -78,7 +76,7 @@ absl::StatusOr<CompressionConfig> CompressionOf(
     const PushPullOptions& options) {
   // A plan gives tensors their own.
   CompressionConfig compression{
-      .type = options.network.given == nullptr ? options.type : "none"};
+      .type = options.network.path.given == nullptr ? options.type : "none"};
   ASSIGN_OR_RETURN(compression.threshold,
                    OfFlag("--gc-threshold", ParseThreshold(options.threshold)));
   ASSIGN_OR_RETURN(compression.reply,

@@ -113,7 +113,8 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
 absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options) {
   ASSIGN_OR_RETURN(const CodecSpec spec, OfFlag("--gc-type", options.type,
                                                 ParseCodecSpec(options.type)));
-  if (app.count("--gc-threshold") > 0 && options.network.given == nullptr &&
+  if (app.count("--gc-threshold") > 0 &&
+      options.network.path.given == nullptr &&
       !spec.codec->traits().needs_threshold) {
     return absl::InvalidArgumentError(
         absl::StrCat("--gc-threshold has no effect: --gc-type ", options.type,
@@ -129,8 +130,8 @@ absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options) {
     }
     options.chunk_elems = sizes->front();
   }
-  if (options.network.given == nullptr) return absl::OkStatus();
-  const GivenPlan& given = *options.network.given;
+  if (options.network.path.given == nullptr) return absl::OkStatus();
+  const GivenPlan& given = *options.network.path.given;
   for (const TensorPlan& each : given.plan.tensors) {
     const bool is_other_chunk =
         app.count("--chunk") > 0 && !options.has_auto_chunk &&

@@ -17,7 +17,7 @@ std::string JsonLine(const NetworkRow& row, const NetworkOptions& options,
   nlohmann::ordered_json line;
   line["what"] = row.what;
   line["transport"] = transport.name;
-  line["tls"] = options.tls;
+  line["tls"] = options.path.transport.tls;
   line["details"] = transport.details;
   line["link"] = options.link;
   line["ranks"] = row.ranks;

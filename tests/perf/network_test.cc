@@ -61,7 +61,7 @@ std::string FreeAddress() {
 
 NetworkOptions RankOf(int rank, int ranks, const std::string& rendezvous) {
   NetworkOptions options;
-  options.transport = "tcp";
+  options.path.transport.name = "tcp";
   options.rank = rank;
   options.ranks = ranks;
   options.rendezvous = rendezvous;
@@ -97,7 +97,7 @@ std::future<absl::Status> RunAsync(const NetworkOptions& options,
 
 TEST(Ranks, ThatAreThreadsGetTheTextsOfAll) {
   NetworkOptions options;
-  options.transport = "inproc";
+  options.path.transport.name = "inproc";
   options.ranks = 3;
   EXPECT_THAT(RunRanks(options, {}, {.work = GatherThrice}), IsOk());
 }

@@ -168,7 +168,8 @@ constexpr Effect kEffects[] = {
      "the data say it; it is for --benchmark 1"},
     {"--tcp-congestion",
      [](const TrainOptions& o) {
-       return o.transport == "tcp" || o.transport == "auto";
+       const std::string& name = o.path.transport.name;
+       return name == "tcp" || name == "auto";
      },
      "it is for --transport tcp"},
     {"--insecure", [](const TrainOptions& o) { return o.secret_file.empty(); },

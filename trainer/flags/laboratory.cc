@@ -24,7 +24,8 @@ const char* WhyAlone(const TrainOptions& options) {
            "spoil";
   }
   const bool measures =
-      options.has_auto_chunk || options.connections == "auto" ||
+      options.has_auto_chunk ||
+      options.path.transport.connections == kAutoConnections ||
       absl::c_any_of(options.settings, [](const Setting& setting) {
         return setting.is_auto ||
                setting.compression.packing == PackingMode::kAuto;

@@ -134,17 +134,18 @@ absl::Status CheckSecurity(const TrainOptions& options) {
                   Secret::FromFile(options.secret_file, "any").status());
   }
   if (options.insecure) return absl::OkStatus();
-  if (!options.rails.empty()) {
+  if (!options.path.transport.rails.empty()) {
     return absl::InvalidArgumentError(
         "--rails listens where others may reach it: it needs --secret-file, "
         "or --insecure");
   }
   const bool has_peers = options.hosts_parts || options.servers > 0;
-  if (!has_peers || IsOneHost(options.bind)) return absl::OkStatus();
+  if (!has_peers || IsOneHost(options.path.transport.bind_address))
+    return absl::OkStatus();
   return WithExitCode(
       ExitCode::kAuthentication,
       absl::FailedPreconditionError(absl::StrCat(
-          "--bind ", options.bind,
+          "--bind ", options.path.transport.bind_address,
           ": others reach this address: give --secret-file, or --insecure to "
           "accept that anyone there may join")));
 }
@@ -185,12 +186,14 @@ absl::Status CheckInputs(const TrainOptions& options,
         "--workers-serve is for processes that a launcher starts, and none has "
         "started this one: --servers says how many this program starts");
   }
-  RETURN_IF_ERROR(CheckFilesOfTransport(
-      options.transport, WorkersOf(options, placement) + options.servers));
+  RETURN_IF_ERROR(
+      CheckFilesOfTransport(options.path.transport.name,
+                            WorkersOf(options, placement) + options.servers));
   if (placement.has_value()) RETURN_IF_ERROR(CheckWorkers(options, *placement));
   RETURN_IF_ERROR(CheckPlannedMachines(options, placement));
-  RETURN_IF_ERROR(CheckMemberPath(
-      options, [&options] { return MachineDetection(options.bind).Get(); }));
+  RETURN_IF_ERROR(CheckMemberPath(options, [&options] {
+    return MachineDetection(options.path.transport.bind_address).Get();
+  }));
   RETURN_IF_ERROR(CheckSecurity(options));
   RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
   // A setting with flags of its own is checked with these.

@@ -28,7 +28,7 @@ int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
   SchedulerOptions scheduler_options{
       .num_workers = options.workers,
       .num_servers = options.hosts_parts ? options.workers : options.servers,
-      .bind_address = options.bind,
+      .bind_address = options.path.transport.bind_address,
       .port = 0,
       .job_id = options.job_id,
       .secret = dist->secret,
@@ -76,8 +76,9 @@ int RunChild(const TrainOptions& options) {
   };
   // A server on this host alone has no use for it.
   std::optional<MachineDetection> detection;
-  if (self.role == Role::kWorker || !IsOneHost(options.bind)) {
-    detection.emplace(options.bind);
+  if (self.role == Role::kWorker ||
+      !IsOneHost(options.path.transport.bind_address)) {
+    detection.emplace(options.path.transport.bind_address);
     dist->path.look = [&detection] { return detection->Get(); };
   }
   dist->server_trace =

@@ -54,7 +54,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   SetLogName(TitleOf(parts));
   const auto cancellation = std::make_shared<Cancellation>();
   const EndBySignal signals(TitleOf(parts), cancellation);
-  MachineDetection detection(options.bind);
+  MachineDetection detection(options.path.transport.bind_address);
   FinishedRuns finished(options);
   if (parts.worker_rank == 0) {
     ASSIGN_OR_RETURN(const std::string moved, finished.MoveOthers());

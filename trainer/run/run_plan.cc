@@ -42,7 +42,7 @@ absl::StatusOr<PlanRequest> RequestFor(const RunContext& context,
           ? "a part in each worker"
           : absl::StrCat(store.group().num_servers(), " server(s)"));
   request.gc_type = "none";  // for tensors that AutoCompression decides
-  if (options.given_plan != nullptr) return request;
+  if (options.path.given != nullptr) return request;
   request.link_gbps = 8e-9 * options.link_spec.bytes_per_s;
   if (!options.has_auto_chunk) {
     request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
@@ -138,7 +138,7 @@ absl::Status RunPlan::Agree(RunContext& context,
   context_ = &context;
   const TrainOptions& options = context.options;
   if (context.store.group().num_workers() == 1 && !options.has_auto_chunk &&
-      options.given_plan == nullptr) {
+      options.path.given == nullptr) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(PlanRequest request, RequestFor(context, tensors));
@@ -146,7 +146,7 @@ absl::Status RunPlan::Agree(RunContext& context,
                    AgreeOnPlan(context.store.group(), AssumedCalibration(),
                                std::move(request)));
   machines_ = std::max(1, job.machines);
-  if (options.given_plan != nullptr) GiveCodecs(job.plan, tensors);
+  if (options.path.given != nullptr) GiveCodecs(job.plan, tensors);
   if (options.has_auto_chunk) GiveChunks(job.plan, tensors);
   Show(job);
   if (options.has_auto_chunk) ShowChunks(tensors);
@@ -165,7 +165,7 @@ void RunPlan::ShowChunks(std::span<const TensorSpec> tensors) {
   for (const TensorSpec& each : tensors) {
     if (!each.codec.empty()) add(each.codec);
   }
-  if (context_->options.given_plan == nullptr) {
+  if (context_->options.path.given == nullptr) {
     for (const std::string& type : context_->setting.compression.types()) {
       add(type);
     }
