@@ -12,21 +12,14 @@
 
 namespace telegrad {
 
-// What a process does to follow a plan; plain data.
-struct RunSettings {
-  std::string transport = "tcp";
-  std::string tls = {};
+// What a plan says of one machine; plain data.
+struct HostSettings {
   // RDMA ports that may be opened ("mlx5_0:1"), and of RoCE ones the row of the
   // GID table; none where the plan's network needs none.
   std::vector<std::string> rdma_ports = {};
   std::map<std::string, int> gid_rows = {};
-  int connections = 1;
   // Memory that all GPUs of the machine can reach.
   MemoryPath memory = MemoryPath::kHost;
-  Aggregation aggregation = Aggregation::kLocal;
-  std::vector<int64_t> chunk_elems = {};  // by tensor
-  std::vector<std::string> codecs = {};   // by tensor, "none" or its codec
-  std::vector<int> priorities = {};       // by tensor
 };
 
 // How many connections a pair of machines needs over a link of this rate (0:
@@ -39,9 +32,8 @@ struct PlannedConnections {
 PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
                                    bool is_over_bond);
 
-// The settings of a process on the machine `host`. A machine that the plan does
-// not have is set like the others, without ports.
-RunSettings Apply(const Plan& plan, absl::string_view host);
+// The settings of `host`. A machine that the plan does not have opens no ports.
+HostSettings Apply(const Plan& plan, absl::string_view host);
 
 // What PlanToJson wrote: all that its digest is of. InvalidArgument names what
 // is missing or cannot be, or says that it was changed.

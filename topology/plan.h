@@ -100,8 +100,8 @@ struct PlanRequest {
   // Seconds that a step takes without communication; backward is two thirds of
   // it. 0: unknown; then no communication hides behind it.
   double compute_s = 0;
-  // A plan that is obeyed as it is, once machines and the other fields agree
-  // with it; null: none.
+  // A plan that PlanPath and PlanExchange obey as it is, once machines and the
+  // other fields agree with it; null: none.
   std::shared_ptr<const GivenPlan> given = nullptr;
 };
 
@@ -203,17 +203,29 @@ struct GivenPlan {
 // Plans a run. The plan is a pure function of the arguments and independent of
 // the order of `machines`. With fewer machines than workers it takes the others
 // to be like these; with none all have one network card and no GPU.
-// FailedPrecondition where an override or a given plan does not fit a machine
-// or the request (named), InvalidArgument for a bad request.
+// FailedPrecondition where an override does not fit a machine (named),
+// InvalidArgument for a bad request.
 absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
                               const Calibration& calibration,
                               const PlanRequest& request);
 
 // Plans what holds whatever tensors there are: network, transport, cards,
 // memory, connections, and whose workers sum first. Members connect by it;
-// `request` needs no profile. Errors are those of MakePlan.
+// `request` needs no profile. Errors are those of MakePlan, and
+// FailedPrecondition where a given plan does not fit (named).
 absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
                               const PlanRequest& request);
+
+// Goes on from a plan of PlanPath, when tensors are known: how they are
+// exchanged over it. Together they are what MakePlan plans, but for whose
+// workers sum first, which each job settles for its own hosts. Errors are
+// PlanPath's.
+absl::StatusOr<Plan> PlanExchange(Plan path, const Calibration& calibration,
+                                  const PlanRequest& request);
+
+// Whether the exchange of the plan that `request` gives is for its tensors,
+// servers and flags; FailedPrecondition names what does not fit.
+absl::Status CheckGivenExchange(const PlanRequest& request);
 
 // The text under `digest`: a line for each thing that ranks must agree on.
 std::string PlanFacts(const Plan& plan);

@@ -1,7 +1,6 @@
 #include "kvstore/tuning/job_plan.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -36,83 +35,65 @@ void SetServers(const Membership& membership, PlanRequest& request) {
   }
 }
 
-// `request` with what the data path has settled.
+// `request` with what the data path was planned from.
 PlanRequest OnPath(const WorkerGroup& group, PlanRequest request) {
-  const DataPath& path = group.data_path();
-  const PlanRequest& basis = path.basis.request;
+  const PlanRequest& basis = group.data_path().basis.request;
   request.workers = basis.workers;
   request.servers = basis.servers;
-  request.network = basis.network;
-  request.tls = basis.tls;
-  request.rails = basis.rails;
-  request.bound = basis.bound;
-  request.transports = basis.transports;
-  request.host_memory = basis.host_memory;
-  request.connections = basis.connections;
+  request.worker_hosts = basis.worker_hosts;
   request.given = basis.given;
-  const Decision* connections =
-      FindDecision(path.plan, Decision::Kind::kConnections);
-  if (!request.connections.is_set() && connections != nullptr) {
-    request.connections = {path.plan.connections, connections->why};
-  }
   SetServers(group.membership(), request);
   return request;
-}
-
-// Puts the path's tier one in place of what a given plan says of another run's.
-void TakeTierOne(const Plan& path, Plan& plan) {
-  const auto is_of_hosts = [](const Decision& each) {
-    return each.what == Decision::Kind::kTierOne;
-  };
-  std::erase_if(plan.decisions, is_of_hosts);
-  std::ranges::copy_if(path.decisions, std::back_inserter(plan.decisions),
-                       is_of_hosts);
-  std::ranges::stable_sort(plan.decisions, {}, &Decision::what);
 }
 
 absl::Status Unfit(absl::string_view why) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(why));
 }
 
-// What worker 0 sends: the plan, or "!" and why there is none.
-std::string PlanText(const absl::StatusOr<Plan>& plan) {
+// What worker 0 sends: the plan, nothing of one that all were given, or "!" and
+// why there is none.
+std::string PlanText(const absl::StatusOr<Plan>& plan, bool is_given) {
   if (!plan.ok()) return absl::StrCat("!", plan.status().message());
+  if (is_given) return "";
   const auto text = PlanToJson(*plan, kMaxGatherBytes);
   return text.ok() ? *text : absl::StrCat("!", text.status().message());
 }
 
 }  // namespace
 
-absl::StatusOr<JobPlan> AgreeOnPlan(WorkerGroup& group,
-                                    const Calibration& calibration,
-                                    PlanRequest request) {
+absl::StatusOr<ExchangePlan> AgreeOnExchange(WorkerGroup& group,
+                                             const Calibration& calibration,
+                                             PlanRequest request,
+                                             bool is_used) {
+  const bool is_first = group.rank() == 0;
+  if (!is_first && !is_used) return ExchangePlan();
   const DataPath& path = group.data_path();
-  JobPlan job{.machines = std::max(1, path.plan.workers)};
-  std::string mine;
-  if (group.rank() == 0) {
-    request = OnPath(group, std::move(request));
-    absl::StatusOr<Plan> plan =
-        MakePlan(path.basis.machines, calibration, request);
-    if (plan.ok()) TakeTierOne(path.plan, *plan);
-    mine = PlanText(plan);
-    job.notes = path.basis.notes;
-    if (plan.ok() && mine[0] != '!') job.plan = *std::move(plan);
+  const GivenPlan* const given = group.options().path.given.get();
+  ExchangePlan exchange{.notes = path.basis.notes};
+  absl::StatusOr<Plan> plan;
+  std::vector<std::string> all = {""};
+  if (is_first) {
+    plan =
+        PlanExchange(path.plan, calibration, OnPath(group, std::move(request)));
+    all[0] = PlanText(plan, given != nullptr);
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   group.Gather("plan", mine));
+  if (is_used) {
+    ASSIGN_OR_RETURN(all, group.Gather("plan", all[0]));
+  }
   const std::string& text = all[0];
-  if (!text.empty() && text[0] == '!') {
-    if (group.options().path.given != nullptr) return Unfit(text.substr(1));
-    job.notes.push_back(absl::StrCat("none: ", text.substr(1)));
-    return job;
+  if (text.starts_with('!')) {
+    if (given != nullptr) return Unfit(text.substr(1));
+    exchange.notes.push_back(absl::StrCat("none: ", text.substr(1)));
+    return exchange;
   }
-  if (group.rank() == 0) return job;
-  absl::StatusOr<Plan> plan = PlanFromJson(text);
+  if (!is_first) {
+    plan = given != nullptr ? given->plan : PlanFromJson(text);
+  }
   if (!plan.ok()) {
     return Unfit(absl::StrCat("of worker/0: ", plan.status().message()));
   }
-  job.plan = *std::move(plan);
-  return job;
+  exchange.plan = *std::move(plan);
+  return exchange;
 }
 
 GradientProfile ProfileOf(absl::string_view name,
@@ -132,10 +113,9 @@ absl::Status CheckPlanFor(const GivenPlan& given, absl::string_view name,
   const auto none = [](const GivenPlan*) {};
   PlanRequest request;
   request.profile = ProfileOf(name, tensors);
-  request.workers = given.plan.workers;
   request.servers = given.plan.servers;
   request.given = std::shared_ptr<const GivenPlan>(&given, none);
-  RETURN_IF_ERROR(MakePlan({}, AssumedCalibration(), request).status());
+  RETURN_IF_ERROR(CheckGivenExchange(request));
   for (const TensorPlan& each : given.plan.tensors) {
     const absl::Status codec = ParseCodecSpec(each.codec).status();
     if (codec.ok()) continue;
@@ -146,17 +126,12 @@ absl::Status CheckPlanFor(const GivenPlan& given, absl::string_view name,
   return absl::OkStatus();
 }
 
-void GiveChunks(const Plan& plan, std::span<TensorSpec> tensors) {
-  const std::vector<int64_t> chunks = Apply(plan, "").chunk_elems;
-  for (size_t i = 0; i < std::min(tensors.size(), chunks.size()); ++i) {
-    tensors[i].chunk_elems = static_cast<size_t>(chunks[i]);
-  }
-}
-
-void GiveCodecs(const Plan& plan, std::span<TensorSpec> tensors) {
-  const std::vector<std::string> codecs = Apply(plan, "").codecs;
-  for (size_t i = 0; i < std::min(tensors.size(), codecs.size()); ++i) {
-    tensors[i].codec = codecs[i];
+void GiveTensors(const Plan& plan, bool is_given,
+                 std::span<TensorSpec> tensors) {
+  for (size_t i = 0; i < std::min(tensors.size(), plan.tensors.size()); ++i) {
+    const TensorPlan& planned = plan.tensors[i];
+    tensors[i].chunk_elems = static_cast<size_t>(planned.chunk_bytes / 4);
+    if (is_given) tensors[i].codec = planned.codec;
   }
 }
 

@@ -37,14 +37,14 @@ absl::Status PlanTensors(const PushPullOptions& options,
     ASSIGN_OR_RETURN(request.tensor_codecs,
                      CodecsOf(tensors, compression, /*is_choice=*/false));
   }
-  ASSIGN_OR_RETURN(const JobPlan job,
-                   AgreeOnPlan(store.group(), AssumedCalibration(), request));
-  if (is_given) GiveCodecs(job.plan, tensors);
-  GiveChunks(job.plan, tensors);
+  ASSIGN_OR_RETURN(const ExchangePlan exchange,
+                   AgreeOnExchange(store.group(), AssumedCalibration(), request,
+                                   /*is_used=*/true));
+  GiveTensors(exchange.plan, is_given, tensors);
   if (store.group().rank() > 0) return absl::OkStatus();
   for (const Decision::Kind what :
        {Decision::Kind::kCodec, Decision::Kind::kChunk}) {
-    SayDecision(job.plan, what);
+    SayDecision(exchange.plan, what);
   }
   return absl::OkStatus();
 }

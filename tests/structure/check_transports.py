@@ -24,7 +24,6 @@ TABLES = (
 KNOWN = (
     "kvstore/nccl/group_store.cc",
     "perf/network/launch.cc",
-    "topology/apply.h",
     "topology/plan.h",
     "topology/planner/network.cc",
     "topology/planner/network.h",

@@ -8,7 +8,6 @@
 namespace telegrad {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -24,12 +23,12 @@ TEST(Apply, GivesEachHostItsCardsAndRows) {
       TestMachine("b", 0, 1, Fabric::kRoceV2, 100)};
   machines[1].nics[0].ports[0].chosen_gid.value = 7;
   const Plan plan = PlanOf(machines, Request("vgg16"));
-  const RunSettings a = Apply(plan, "a");
-  EXPECT_EQ(a.transport, "ucx");
+  EXPECT_EQ(plan.transport, "ucx");
+  const HostSettings a = Apply(plan, "a");
   EXPECT_THAT(a.rdma_ports, ElementsAre("mlx5_0:1", "mlx5_1:1"));
   EXPECT_THAT(a.gid_rows,
               ElementsAre(Pair("mlx5_0:1", 3), Pair("mlx5_1:1", 3)));
-  const RunSettings b = Apply(plan, "b");
+  const HostSettings b = Apply(plan, "b");
   EXPECT_THAT(b.rdma_ports, ElementsAre("mlx5_0:1"));
   EXPECT_THAT(b.gid_rows, ElementsAre(Pair("mlx5_0:1", 7)));
   EXPECT_THAT(Apply(plan, "c").rdma_ports, IsEmpty());
@@ -38,18 +37,17 @@ TEST(Apply, GivesEachHostItsCardsAndRows) {
 TEST(Apply, OneFactChangesWhatARunDoes) {
   std::vector<Machine> machines = Cluster(2, Fabric::kEfa, 100);
   PlanRequest request = Request("vgg16");
-  const auto settings = [&] {
-    return Apply(PlanOf(machines, request), "node0");
-  };
-  EXPECT_EQ(settings().transport, "ofi");
-  EXPECT_EQ(settings().tls, "efa");
+  const auto planned = [&] { return PlanOf(machines, request); };
+  const auto settings = [&] { return Apply(planned(), "node0"); };
+  EXPECT_EQ(planned().transport, "ofi");
+  EXPECT_EQ(planned().tls, "efa");
   EXPECT_THAT(settings().gid_rows, IsEmpty());
   machines[1] = TestMachine("node1", 0, 1, Fabric::kEthernet, 100);
-  EXPECT_EQ(settings().transport, "tcp");  // for both
+  EXPECT_EQ(planned().transport, "tcp");  // for both
   EXPECT_THAT(settings().rdma_ports, IsEmpty());
-  EXPECT_EQ(settings().connections, 4);
+  EXPECT_EQ(planned().connections, 4);
   request.connections = {9, "--connections 9"};
-  EXPECT_EQ(settings().connections, 9);
+  EXPECT_EQ(planned().connections, 9);
   machines = Cluster(2, Fabric::kInfiniBand, 100, 1);
   EXPECT_EQ(settings().memory, MemoryPath::kStaging);
   for (Machine& each : machines) each.capabilities.gdr = Tri::kYes;
@@ -58,23 +56,9 @@ TEST(Apply, OneFactChangesWhatARunDoes) {
   EXPECT_EQ(settings().memory, MemoryPath::kHost);
   request.host_memory = {};
   // What all GPUs of a machine can.
-  Plan plan = PlanOf(machines, request);
+  Plan plan = planned();
   plan.machines[0].gpus.push_back({.memory = MemoryPath::kGdrReceive});
   EXPECT_EQ(Apply(plan, "node0").memory, MemoryPath::kGdrReceive);
-}
-
-TEST(Apply, TensorsHaveTheirChunksCodecsAndPriorities) {
-  PlanRequest request = Request("vgg16", 2, 1);
-  request.gc_allow = {"2bit:reencode"};
-  request.chunk_bytes = {4 << 16, "--chunk-elems 65536"};
-  RunSettings settings = Apply(MustPlan({}, Measured(), request), "any");
-  EXPECT_EQ(settings.aggregation, Aggregation::kColocatedServers);
-  EXPECT_THAT(settings.chunk_elems, Each(1 << 16));
-  EXPECT_EQ(settings.codecs[26], "2bit:reencode");
-  EXPECT_EQ(settings.priorities[3], -3);
-  request.link_gbps = 1000;
-  settings = Apply(MustPlan({}, Measured(), request), "any");
-  EXPECT_THAT(settings.codecs, Each("none"));
 }
 
 }  // namespace

@@ -15,7 +15,6 @@ namespace telegrad {
 namespace {
 
 using absl::StatusCode;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::IsOk;
@@ -69,9 +68,9 @@ TEST(GivenPlan, IsObeyedWhereItIsAnotherThanThePlanners) {
   machines = TwoHosts(Fabric::kRoceV2);
   const auto plan = PlanPath(machines, RunWith(given));
   ASSERT_THAT(plan, IsOk());
-  const RunSettings a = Apply(*plan, "a");
+  const HostSettings a = Apply(*plan, "a");
   EXPECT_THAT(a.rdma_ports, ElementsAre("mlx5_0:1"));       // of two
-  EXPECT_EQ(a.connections, 3);                              // not 1
+  EXPECT_EQ(plan->connections, 3);                          // not 1
   EXPECT_EQ(Apply(*plan, "b").gid_rows.at("mlx5_0:1"), 5);  // not 3
   for (const Decision& each : plan->decisions) {
     EXPECT_THAT(each.why, HasSubstr("--plan p.json")) << ToText(each);
@@ -207,13 +206,18 @@ TEST(GivenPlan, HasTheTensorsCodecsAndChunksOfTheRun) {
   request.chunk_bytes = {4 << 17, "--chunk-elements"};
   const auto given = Given(MustPlan({}, Measured(), request));
   PlanRequest run = RunWith(given);
-  const auto plan = MakePlan({}, AssumedCalibration(), run);
+  const auto exchange = [&run, &given] {
+    return PlanExchange(given->plan, AssumedCalibration(), run);
+  };
+  const auto plan = exchange();
   ASSERT_THAT(plan, IsOk());
-  EXPECT_THAT(Apply(*plan, "a").chunk_elems, Each(1 << 17));
-  EXPECT_THAT(Apply(*plan, "a").codecs, Each("2bit:reencode"));
+  EXPECT_EQ(plan->digest, given->plan.digest);
+  for (const TensorPlan& each : plan->tensors) {
+    EXPECT_EQ(each.chunk_bytes, 4 << 17);
+    EXPECT_EQ(each.codec, "2bit:reencode");
+  }
   const auto refused = [&](const char* why) {
-    EXPECT_THAT(MakePlan({}, AssumedCalibration(), run),
-                StatusIs(StatusCode::kFailedPrecondition, why));
+    EXPECT_THAT(exchange(), StatusIs(StatusCode::kFailedPrecondition, why));
     run = RunWith(given);
   };
   run.profile.tensors.pop_back();

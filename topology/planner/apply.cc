@@ -9,7 +9,7 @@ namespace telegrad {
 namespace {
 
 void TakePorts(const Plan& plan, const MachinePlan& machine,
-               RunSettings* settings) {
+               HostSettings* settings) {
   if (!machine.gpus.empty()) {
     settings->memory =
         std::ranges::min_element(machine.gpus, {}, &GpuPlan::memory)->memory;
@@ -32,19 +32,11 @@ void TakePorts(const Plan& plan, const MachinePlan& machine,
 
 }  // namespace
 
-RunSettings Apply(const Plan& plan, absl::string_view host) {
-  RunSettings settings{.transport = plan.transport,
-                       .tls = plan.tls,
-                       .connections = plan.connections,
-                       .aggregation = plan.aggregation};
+HostSettings Apply(const Plan& plan, absl::string_view host) {
+  HostSettings settings;
   const auto machine =
       std::ranges::find(plan.machines, host, &MachinePlan::host);
   if (machine != plan.machines.end()) TakePorts(plan, *machine, &settings);
-  for (const TensorPlan& each : plan.tensors) {
-    settings.chunk_elems.push_back(each.chunk_bytes / 4);
-    settings.codecs.push_back(each.codec);
-    settings.priorities.push_back(each.priority);
-  }
   return settings;
 }
 

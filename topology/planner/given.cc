@@ -279,17 +279,19 @@ class GivenCheck {
 
 }  // namespace
 
+absl::Status CheckGivenExchange(const PlanRequest& request) {
+  return GivenCheck({}, request).CheckExchange();
+}
+
 absl::StatusOr<Plan> ObeyGiven(std::span<const Machine* const> machines,
-                               const PlanRequest& request, bool has_tensors) {
-  const GivenCheck check(machines, request);
-  RETURN_IF_ERROR(check.CheckPath());
-  if (has_tensors) RETURN_IF_ERROR(check.CheckExchange());
+                               const PlanRequest& request) {
+  RETURN_IF_ERROR(GivenCheck(machines, request).CheckPath());
   Plan plan = request.given->plan;
   for (Decision& each : plan.decisions) {
     each.why =
         absl::StrCat(request.given->by, each.why.empty() ? "" : "; ", each.why);
   }
-  if (!has_tensors && plan.pushers.empty()) {
+  if (plan.pushers.empty()) {
     // A file of a run may say what was decided for that run's hosts.
     std::erase_if(plan.decisions, [](const Decision& each) {
       return each.what == Decision::Kind::kTierOne;

@@ -267,7 +267,7 @@ absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
   RETURN_IF_ERROR(CheckSize(request));
   const std::vector<const Machine*> sorted = Sorted(machines);
   if (request.given != nullptr) {
-    return ObeyGiven(sorted, request, /*has_tensors=*/false);
+    return ObeyGiven(sorted, request);
   }
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
   ChooseTierOne(request, &plan);
@@ -284,14 +284,31 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
   RETURN_IF_ERROR(CheckRequest(request));
   RETURN_IF_ERROR(CheckCalibration(calibration));
   const std::vector<const Machine*> sorted = Sorted(machines);
-  if (request.given != nullptr) {
-    return ObeyGiven(sorted, request, /*has_tensors=*/true);
-  }
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
   const Estimate estimate = MakeEstimate(calibration, request, &plan);
   RETURN_IF_ERROR(ChooseExchange(calibration, request, estimate, &plan));
   ChooseSmallNumbers(sorted, request, &plan);
-  Summarise(request, &plan);
+  SummarisePath(&plan);
+  SummariseExchange(request, &plan);
+  plan.digest = Sha256Hex(PlanFacts(plan));
+  return plan;
+}
+
+absl::StatusOr<Plan> PlanExchange(Plan path, const Calibration& calibration,
+                                  const PlanRequest& request) {
+  RETURN_IF_ERROR(CheckRequest(request));
+  RETURN_IF_ERROR(CheckCalibration(calibration));
+  Plan plan = std::move(path);
+  if (request.given != nullptr) {
+    RETURN_IF_ERROR(CheckGivenExchange(request));
+    plan.pushers = request.given->plan.pushers;
+  } else {
+    plan.pushers.clear();
+    plan.servers = request.servers;
+    const Estimate estimate = MakeEstimate(calibration, request, &plan);
+    RETURN_IF_ERROR(ChooseExchange(calibration, request, estimate, &plan));
+    SummariseExchange(request, &plan);
+  }
   plan.digest = Sha256Hex(PlanFacts(plan));
   return plan;
 }

@@ -102,8 +102,7 @@ void SummarisePath(Plan* plan) {
   std::ranges::stable_sort(plan->decisions, {}, &Decision::what);
 }
 
-void Summarise(const PlanRequest& request, Plan* plan) {
-  SummarisePath(plan);
+void SummariseExchange(const PlanRequest& request, Plan* plan) {
   plan->decisions.push_back(Chunks(request, *plan));
   plan->decisions.push_back({.what = Decision::Kind::kPriority,
                              .choice = "first layers first",

@@ -6,10 +6,9 @@ namespace telegrad {
 
 inline constexpr char kPlanSchema[] = "telegrad-plan-1";
 
-// Adds what all of the plan says: cards, memory, chunks, priority; brings the
-// decisions in order.
-void Summarise(const PlanRequest& request, Plan* plan);
-// The part of it that PlanPath decides.
+// Adds what all of the plan says: of the path cards and memory, of the exchange
+// chunks and priority. Each brings the decisions in order.
 void SummarisePath(Plan* plan);
+void SummariseExchange(const PlanRequest& request, Plan* plan);
 
 }  // namespace telegrad

@@ -49,11 +49,11 @@ class FieldReader {
   void Required(const char* name, std::vector<std::string>& out) {
     out = fields_.Texts(name);
   }
-  void Required(const char* name, PlanSummary& out) {
+  void Required(const char* name, ReportedPlan& out) {
     JsonFields plan = fields_.Object(name);
     out.digest = plan.Text("digest");
     plan.Each("decisions", JsonFields::kAny, [&](JsonFields& each) {
-      PlannedChoice& choice = out.decisions.emplace_back();
+      ReportedDecision& choice = out.decisions.emplace_back();
       choice.what = each.Text("what");
       choice.choice = each.Text("choice");
       choice.why = each.Text("why");
@@ -75,10 +75,10 @@ struct FieldWriter {
   void Optional(const char* name, const T& value) {
     json[name] = value;
   }
-  void Optional(const char* name, const PlanSummary& value) {
+  void Optional(const char* name, const ReportedPlan& value) {
     Json& plan =
         json[name] = {{"digest", value.digest}, {"decisions", Json::array()}};
-    for (const PlannedChoice& each : value.decisions) {
+    for (const ReportedDecision& each : value.decisions) {
       plan["decisions"].push_back(
           {{"what", each.what}, {"choice", each.choice}, {"why", each.why}});
     }

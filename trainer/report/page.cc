@@ -48,7 +48,7 @@ TableCells SettingsTable(const std::vector<SettingGroup>& groups) {
 }
 
 // The others are findings.
-bool IsShownInPlan(const PlannedChoice& choice) {
+bool IsShownInPlan(const ReportedDecision& choice) {
   return choice.what != "warning" && choice.what != "advice";
 }
 
@@ -173,7 +173,7 @@ std::string FindingsHtml(const std::vector<SettingGroup>& groups) {
            {&run->decisions, &run->warnings, &run->stragglers}) {
         for (const std::string& line : *lines) add(line, whose);
       }
-      for (const PlannedChoice& each : run->plan.decisions) {
+      for (const ReportedDecision& each : run->plan.decisions) {
         if (!IsShownInPlan(each)) add(each.why, whose);
       }
     }
@@ -193,7 +193,7 @@ std::string PlanHtml(const std::vector<SettingGroup>& groups) {
   TableCells table = {
       "", PlainColumns({"decision", "choice", "settings", "reason"}), {}};
   for (const SettingGroup& group : groups) {
-    for (const PlannedChoice& each : group.runs.front()->plan.decisions) {
+    for (const ReportedDecision& each : group.runs.front()->plan.decisions) {
       if (!IsShownInPlan(each)) continue;
       auto row = std::ranges::find_if(table.rows, [&each](const auto& cells) {
         return cells[0] == each.what && cells[1] == each.choice &&

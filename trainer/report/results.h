@@ -38,19 +38,19 @@ struct MetricPoint {
 };
 
 // One decision of a plan, as text.
-struct PlannedChoice {
+struct ReportedDecision {
   std::string what = {};
   std::string choice = {};
   std::string why = {};
-  bool operator==(const PlannedChoice&) const = default;
+  bool operator==(const ReportedDecision&) const = default;
 };
 
-// The plan that all workers of a run agreed on; an object of a run's object.
-struct PlanSummary {
+// The plan of a run's exchange; an object of a run's object.
+struct ReportedPlan {
   std::string digest = {};  // hexadecimal; empty: no plan
-  std::vector<PlannedChoice> decisions = {};
+  std::vector<ReportedDecision> decisions = {};
   std::string file = {};  // all of it, as PlanToJson has it: for --plan
-  bool operator==(const PlanSummary&) const = default;
+  bool operator==(const ReportedPlan&) const = default;
 };
 
 // What a tensor's exchange takes, of one worker and step: at most, with frame
@@ -127,7 +127,7 @@ struct RunSummary {
   std::vector<std::string> decisions = {};
   // Hints and warnings; stragglers of a while: "at step 40: straggler ...".
   std::vector<std::string> warnings = {};
-  PlanSummary plan = {};
+  ReportedPlan plan = {};
   std::vector<TensorBytes> tensors = {};
   std::vector<EnvironmentFact> environment = {};  // worker 0's
   // Lags of an asynchronous store: "worker/0: largest 3, mean 0.51".

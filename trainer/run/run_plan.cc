@@ -137,19 +137,19 @@ absl::Status RunPlan::Agree(RunContext& context,
                             std::span<TensorSpec> tensors) {
   context_ = &context;
   const TrainOptions& options = context.options;
-  if (context.store.group().num_workers() == 1 && !options.has_auto_chunk &&
-      options.path.given == nullptr) {
-    return absl::OkStatus();
-  }
+  WorkerGroup& group = context.store.group();
+  machines_ = std::max(1, group.data_path().plan.workers);
+  const bool is_given = options.path.given != nullptr;
+  const bool is_used = is_given || options.has_auto_chunk;
+  if (group.num_workers() == 1 && !is_used) return absl::OkStatus();
   ASSIGN_OR_RETURN(PlanRequest request, RequestFor(context, tensors));
-  ASSIGN_OR_RETURN(const JobPlan job,
-                   AgreeOnPlan(context.store.group(), AssumedCalibration(),
-                               std::move(request)));
-  machines_ = std::max(1, job.machines);
-  if (options.path.given != nullptr) GiveCodecs(job.plan, tensors);
-  if (options.has_auto_chunk) GiveChunks(job.plan, tensors);
-  Show(job);
-  if (options.has_auto_chunk) ShowChunks(tensors);
+  ASSIGN_OR_RETURN(const ExchangePlan exchange,
+                   AgreeOnExchange(group, AssumedCalibration(),
+                                   std::move(request), is_used));
+  Show(exchange);
+  if (!is_used) return absl::OkStatus();
+  GiveTensors(exchange.plan, is_given, tensors);
+  ShowChunks(tensors);
   return absl::OkStatus();
 }
 
@@ -185,21 +185,22 @@ absl::Status RunPlan::Start(std::span<const TensorSpec> tensors,
                                    : absl::OkStatus();
 }
 
-void RunPlan::Show(const JobPlan& job) {
-  for (const TensorPlan& each : job.plan.tensors) {
+void RunPlan::Show(const ExchangePlan& exchange) {
+  for (const TensorPlan& each : exchange.plan.tensors) {
     priorities_.push_back(each.priority);
   }
-  PlanSummary& summary = context_->plan;
-  summary.digest = job.plan.digest;
-  if (!job.plan.digest.empty()) summary.file = PlanToJson(job.plan);
-  for (const Decision& each : job.plan.decisions) {
+  ReportedPlan& summary = context_->plan;
+  summary.digest = exchange.plan.digest;
+  if (!exchange.plan.digest.empty()) summary.file = PlanToJson(exchange.plan);
+  for (const Decision& each : exchange.plan.decisions) {
     const bool is_later =
         context_->setting.is_auto && each.what == Decision::Kind::kCodec;
     if (is_later) continue;  // AutoCompression says it
     summary.decisions.push_back({Name(each.what), each.choice, each.why});
     context_->observer.OnLine(absl::StrCat("plan: ", ToText(each)));
   }
-  for (const std::vector<std::string>* all : {&job.plan.warnings, &job.notes}) {
+  for (const std::vector<std::string>* all :
+       {&exchange.plan.warnings, &exchange.notes}) {
     for (const std::string& each : *all) {
       summary.decisions.push_back({"warning", "", each});
       context_->observer.OnLine(absl::StrCat("plan: warning: ", each));

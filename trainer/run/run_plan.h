@@ -24,9 +24,11 @@ absl::Status PackRun(RunContext& context);
 // auto the codec that it chooses while the run goes on.
 class RunPlan {
  public:
-  // Before the store's Init: agrees with the other workers on the plan for
-  // `tensors` (none for a single worker), shows it, keeps it in the context,
-  // and gives tensors what it decides of them. Errors as AgreeOnPlan.
+  // Before the store's Init: plans the exchange of `tensors` (not for a single
+  // worker), shows it, keeps it in the context, and gives tensors what it
+  // decides of them: with --plan and --chunk-elems auto all workers agree on
+  // it, else it decides nothing, and worker 0 alone has it. Errors as
+  // AgreeOnExchange.
   absl::Status Agree(RunContext& context, std::span<TensorSpec> tensors);
   // After Init; `choice` is what another run of --gc-type auto has kept, or "".
   // Errors as AutoCompression.
@@ -48,7 +50,7 @@ class RunPlan {
   }
 
  private:
-  void Show(const JobPlan& job);
+  void Show(const ExchangePlan& exchange);
   void ShowChunks(std::span<const TensorSpec> tensors);
   absl::Status StartAuto(std::span<const TensorSpec> tensors,
                          const std::string& choice);

@@ -36,7 +36,7 @@ struct RunContext {
   // Before the workers first wait for each other.
   std::filesystem::file_time_type started =
       std::filesystem::file_time_type::clock::now();
-  PlanSummary plan = {};                      // once it is made
+  ReportedPlan plan = {};                     // once it is made
   std::vector<TensorSpec> tensors = {};       // with what it decides of them
   std::optional<LinkCalibration> link = {};   // once it is measured
   PackingMode packing = PackingMode::kPlain;  // once it is settled

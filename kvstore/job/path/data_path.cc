@@ -81,12 +81,12 @@ absl::StatusOr<Plan> PlanForAll(Job& job, const PathOptions& options,
 // What `self` does to follow the plan.
 void Follow(const MemberFacts& self, const TransportOptions& told,
             DataPath& path) {
-  const RunSettings settings = Apply(path.plan, self.label());
+  const HostSettings settings = Apply(path.plan, self.label());
   TransportOptions& transport = path.transport = told;
-  transport.name = settings.transport;
-  transport.tls = settings.tls;
+  transport.name = path.plan.transport;
+  transport.tls = path.plan.tls;
   transport.connections =
-      static_cast<size_t>(std::max(1, settings.connections));
+      static_cast<size_t>(std::max(1, path.plan.connections));
   if (told.memory != "host") path.memory = MemoryPath::kGdr;
   if (self.interface == "lo" || !self.machine.ok()) return;
   transport.rdma_ports = settings.rdma_ports;
@@ -198,17 +198,19 @@ absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
   RETURN_IF_ERROR(job.Post(absl::StrCat("about/", name), ToText(self)));
   DataPath path;
   if (id == NodeId{Role::kWorker, 0}) {
-    ASSIGN_OR_RETURN(const Plan plan,
-                     PlanForAll(job, options, deadline, path.basis));
-    ASSIGN_OR_RETURN(const std::string text, PlanToJson(plan, kMaxGatherBytes));
+    ASSIGN_OR_RETURN(path.plan, PlanForAll(job, options, deadline, path.basis));
+    ASSIGN_OR_RETURN(const std::string text,
+                     PlanToJson(path.plan, kMaxGatherBytes));
     RETURN_IF_ERROR(job.Post("plan", text));
+  } else {
+    ASSIGN_OR_RETURN(const std::string text, job.Read("plan", deadline));
+    absl::StatusOr<Plan> plan = PlanFromJson(text);
+    if (!plan.ok()) {
+      return NoCommonPath(
+          absl::StrCat("of worker/0: ", plan.status().message()));
+    }
+    path.plan = *std::move(plan);
   }
-  ASSIGN_OR_RETURN(const std::string text, job.Read("plan", deadline));
-  absl::StatusOr<Plan> plan = PlanFromJson(text);
-  if (!plan.ok()) {
-    return NoCommonPath(absl::StrCat("of worker/0: ", plan.status().message()));
-  }
-  path.plan = *std::move(plan);
   RETURN_IF_ERROR(
       CheckPushers(path.plan.pushers, job.membership().workers.size()));
   Follow(self, options.transport, path);

@@ -41,9 +41,10 @@ MachineReport Unknown(const std::string& host) {
 
 // What each worker of a real job gets, whose members say that they are on these
 // machines; the server's is the last.
-std::vector<absl::StatusOr<JobPlan>> Agree(
+std::vector<absl::StatusOr<ExchangePlan>> Agree(
     const std::vector<MachineReport>& reports, const PlanRequest& request,
-    const std::shared_ptr<const GivenPlan>& given = nullptr) {
+    const std::shared_ptr<const GivenPlan>& given = nullptr,
+    bool is_used = true) {
   const size_t num_workers = reports.size() - 1;
   testing::Cluster cluster(testing::Job(static_cast<int>(num_workers)));
   const auto options = [&](size_t i) {
@@ -58,13 +59,14 @@ std::vector<absl::StatusOr<JobPlan>> Agree(
   auto server = std::async(std::launch::async, [&] {
     return RunServer({.job = options(num_workers)});
   });
-  std::vector<absl::StatusOr<JobPlan>> plans(num_workers);
+  std::vector<absl::StatusOr<ExchangePlan>> plans(num_workers);
   std::vector<std::thread> workers;
   for (size_t rank = 0; rank < num_workers; ++rank) {
     workers.emplace_back([&, rank] {
       testing::Worker worker(options(rank));
       ASSERT_THAT(worker.Join(), IsOk());
-      plans[rank] = AgreeOnPlan(worker->group(), AssumedCalibration(), request);
+      plans[rank] = AgreeOnExchange(worker->group(), AssumedCalibration(),
+                                    request, is_used);
       worker->Close();
     });
   }
@@ -73,7 +75,7 @@ std::vector<absl::StatusOr<JobPlan>> Agree(
   return plans;
 }
 
-TEST(JobPlan, OfWorkerZeroIsThatOfAll) {
+TEST(ExchangePlan, OfWorkerZeroIsThatOfAll) {
   const auto plans = Agree({Report("b"), Report("a"), Report("b")}, Request());
   PlanRequest request = Request();
   request.workers = 2;
@@ -87,7 +89,7 @@ TEST(JobPlan, OfWorkerZeroIsThatOfAll) {
   ASSERT_THAT(expected, IsOk());
   for (const auto& plan : plans) {
     ASSERT_THAT(plan, IsOk());
-    EXPECT_EQ(plan->machines, 2);
+    EXPECT_EQ(plan->plan.workers, 2);
     EXPECT_EQ(plan->plan.digest, expected->digest);
     EXPECT_EQ(Lines(plan->plan), Lines(*expected));
     EXPECT_EQ(plan->plan.machines[0].gpus[0].rails[0].nic, "eth0");
@@ -95,7 +97,21 @@ TEST(JobPlan, OfWorkerZeroIsThatOfAll) {
   }
 }
 
-TEST(JobPlan, GoesOnWithoutAMachineAndSaysSo) {
+TEST(ExchangePlan, ThatDecidesNothingIsWorkerZerosAlone) {
+  const auto plans = Agree({Report("a"), Report("b"), Report("a")}, Request(),
+                           nullptr, /*is_used=*/false);
+  ASSERT_THAT(plans[0], IsOk());
+  ASSERT_THAT(plans[1], IsOk());
+  EXPECT_EQ(plans[0]->plan.tensors.size(), 1u);
+  EXPECT_TRUE(plans[1]->plan.digest.empty());
+  // Nobody is asked.
+  ScriptedGroup group({});
+  EXPECT_THAT(AgreeOnExchange(group, AssumedCalibration(), Request(),
+                              /*is_used=*/false),
+              IsOk());
+}
+
+TEST(ExchangePlan, GoesOnWithoutAMachineAndSaysSo) {
   const auto plans =
       Agree({Report("a"), Unknown("b\n"), Report("a")}, Request());
   for (const auto& plan : plans) {
@@ -138,12 +154,13 @@ Plan SummedBy(const std::vector<std::string>& workers,
   group.set_data_path(path);
   PlanRequest request = Request();
   request.aggregation.by = "fixed by the store";
-  const auto job = AgreeOnPlan(group, AssumedCalibration(), request);
+  const auto job =
+      AgreeOnExchange(group, AssumedCalibration(), request, /*is_used=*/true);
   EXPECT_THAT(job, IsOk());
   return job.ok() ? job->plan : Plan{};
 }
 
-TEST(JobPlan, OfARunSumsWhereItsServersAre) {
+TEST(ExchangePlan, OfARunSumsWhereItsServersAre) {
   EXPECT_EQ(SummedBy({"a", "a"}, {"a"}).aggregation, Aggregation::kLocal);
   EXPECT_EQ(SummedBy({"a", "b"}, {"a", "b"}).aggregation,
             Aggregation::kColocatedServers);
@@ -161,7 +178,7 @@ TEST(JobPlan, OfARunSumsWhereItsServersAre) {
                                       "by the store"));
 }
 
-TEST(JobPlan, OfARunsSummaryHasTheTierOneOfTheRunThatObeysIt) {
+TEST(ExchangePlan, OfARunsSummaryHasTheTierOneOfTheRunThatObeysIt) {
   const Plan first = SummedBy({"a", "a"}, {"a"});
   ASSERT_NE(FindDecision(first, Decision::Kind::kTierOne), nullptr);
   const Plan again =
@@ -178,7 +195,7 @@ TEST(JobPlan, OfARunsSummaryHasTheTierOneOfTheRunThatObeysIt) {
                                      "gradients do not leave"));
 }
 
-TEST(JobPlan, IsANoteWhereNobodyCanPlan) {
+TEST(ExchangePlan, IsANoteWhereNobodyCanPlan) {
   PlanRequest request = Request();
   request.profile.tensors.clear();
   const auto plans = Agree({Report("a"), Report("b"), Report("a")}, request);
@@ -206,7 +223,7 @@ Plan GivenFor(const std::vector<std::string>& hosts, int64_t elems) {
   return *MakePlan(machines, AssumedCalibration(), request);
 }
 
-TEST(JobPlan, ThatIsGivenIsThatOfAllOrEndsTheJob) {
+TEST(ExchangePlan, ThatIsGivenIsThatOfAllOrEndsTheJob) {
   const auto agree = [](const Plan& plan, const PlanRequest& request) {
     return Agree(
         {Report("a"), Report("b"), Report("a")}, request,
@@ -234,14 +251,14 @@ TEST(JobPlan, ThatIsGivenIsThatOfAllOrEndsTheJob) {
           "dedicated-servers");
 }
 
-TEST(JobPlan, GivesTensorsWhatItDecides) {
+TEST(ExchangePlan, GivesTensorsWhatItDecides) {
   std::vector<TensorSpec> tensors = {{"a", 33}};
   Plan plan = GivenFor({"a", "b"}, 33);
   plan.tensors[0].codec = "2bit";
-  GiveChunks(plan, tensors);
+  GiveTensors(plan, /*is_given=*/false, tensors);
   EXPECT_EQ(tensors[0].chunk_elems, 64u);
   EXPECT_EQ(tensors[0].codec, "");
-  GiveCodecs(plan, tensors);
+  GiveTensors(plan, /*is_given=*/true, tensors);
   EXPECT_EQ(tensors[0].codec, "2bit");
   const GivenPlan given{"--plan p.json", plan};
   EXPECT_THAT(CheckPlanFor(given, "net", tensors), IsOk());
@@ -257,13 +274,14 @@ TEST(JobPlan, GivesTensorsWhatItDecides) {
                        "--plan p.json has codec '3bit' for a"));
 }
 
-TEST(JobPlan, RefusesWhatIsNoPlan) {
+TEST(ExchangePlan, RefusesWhatIsNoPlan) {
   for (const std::string& text :
        {std::string(), std::string(100000, '['), std::string("{}"),
         std::string(R"({"schema":"telegrad-plan-1"})")}) {
     ScriptedGroup group({{"plan", text}});
     group.set_rank(1);
-    const auto plan = AgreeOnPlan(group, AssumedCalibration(), Request());
+    const auto plan = AgreeOnExchange(group, AssumedCalibration(), Request(),
+                                      /*is_used=*/true);
     EXPECT_THAT(
         plan, StatusIs(absl::StatusCode::kFailedPrecondition, "of worker/0: "));
     EXPECT_EQ(ExitCodeOf(plan.status()), ExitCode::kMismatch);
