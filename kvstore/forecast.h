@@ -21,10 +21,10 @@ struct ForecastRequest {
 // What a tensor will cost in a step, in bytes; payloads of variable width count
 // as at their largest. Wire bytes have frame headers.
 struct TensorForecast {
-  TensorReport plan = {};  // as CodecControl::Report after Init
-  size_t num_chunks = 0;   // frames of a push
-  size_t push_wire = 0;    // frame bytes that one worker pushes
-  size_t pull_wire = 0;    // to one worker
+  TensorReport report = {};  // as CodecControl::Report after Init
+  size_t num_chunks = 0;     // frames of a push
+  size_t push_wire = 0;      // frame bytes that one worker pushes
+  size_t pull_wire = 0;      // to one worker
   // Memory of each worker: residual, a frame each way.
   size_t worker_memory = 0;
   // Memory of all servers: a round's frames, the result, a residual of

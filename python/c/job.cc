@@ -110,7 +110,7 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
 }  // namespace
 
 // Options, with what the launcher says over them.
-struct telegrad_job::Plan {
+struct telegrad_job::Setup {
   int role = TELEGRAD_WORKER;
   int rank = -1;
   int num_workers = 1;
@@ -123,7 +123,7 @@ struct telegrad_job::Plan {
   bool insecure = false;
   std::string job_id;
 
-  static absl::StatusOr<Plan> Of(const telegrad_job_options& options);
+  static absl::StatusOr<Setup> Of(const telegrad_job_options& options);
 
  private:
   absl::Status TakeLauncher(const telegrad_job_options& options);
@@ -131,8 +131,8 @@ struct telegrad_job::Plan {
 };
 
 // A job whose workers have the servers' parts.
-absl::Status telegrad_job::Plan::TakePart(const Placement& placement,
-                                          Parts* parts) {
+absl::Status telegrad_job::Setup::TakePart(const Placement& placement,
+                                           Parts* parts) {
   if (placement.role.has_value() && placement.num_servers > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("workers that sum for each other need no servers, but ",
@@ -144,7 +144,7 @@ absl::Status telegrad_job::Plan::TakePart(const Placement& placement,
   return absl::OkStatus();
 }
 
-absl::Status telegrad_job::Plan::TakeLauncher(
+absl::Status telegrad_job::Setup::TakeLauncher(
     const telegrad_job_options& options) {
   ASSIGN_OR_RETURN(const std::optional<Placement> placement,
                    telegrad::DetectPlacement([](const char* name) {
@@ -181,68 +181,71 @@ absl::Status telegrad_job::Plan::TakeLauncher(
   return absl::OkStatus();
 }
 
-absl::StatusOr<telegrad_job::Plan> telegrad_job::Plan::Of(
+absl::StatusOr<telegrad_job::Setup> telegrad_job::Setup::Of(
     const telegrad_job_options& options) {
-  Plan plan;
-  plan.insecure = options.insecure != 0;
-  plan.job_id = TextOf(options.job_id, "local");
+  Setup setup;
+  setup.insecure = options.insecure != 0;
+  setup.job_id = TextOf(options.job_id, "local");
   if (options.from_launcher != 0) {
-    RETURN_IF_ERROR(plan.TakeLauncher(options));
-    return plan;
+    RETURN_IF_ERROR(setup.TakeLauncher(options));
+    return setup;
   }
-  plan.role = options.role;
-  plan.rank = options.rank;
-  plan.num_workers = options.num_workers;
+  setup.role = options.role;
+  setup.rank = options.rank;
+  setup.num_workers = options.num_workers;
   const bool hosts_part = options.hosts_part != 0;
-  plan.num_servers = hosts_part ? options.num_workers : options.num_servers;
-  plan.has_scheduler =
+  setup.num_servers = hosts_part ? options.num_workers : options.num_servers;
+  setup.has_scheduler =
       options.has_scheduler != 0 || options.role == TELEGRAD_SCHEDULER;
   int servers = options.servers_here;
   if (options.scheduler == nullptr) {
-    if (!plan.has_scheduler && plan.num_workers > 1) {
+    if (!setup.has_scheduler && setup.num_workers > 1) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "a job of ", plan.num_workers,
+          "a job of ", setup.num_workers,
           " workers without a scheduler's address: give `scheduler`, or "
           "has_scheduler in one process and its address to the others"));
     }
-    if (!plan.has_scheduler && !hosts_part) servers = plan.num_servers;
-    plan.has_scheduler = true;
+    if (!setup.has_scheduler && !hosts_part) servers = setup.num_servers;
+    setup.has_scheduler = true;
   }
-  if (plan.role == TELEGRAD_SERVER && servers == 0) servers = 1;
+  if (setup.role == TELEGRAD_SERVER && servers == 0) servers = 1;
   // One alone may ask for its worker's rank; several take what is left.
-  const bool is_beside = servers == 1 && plan.role == TELEGRAD_WORKER &&
-                         plan.rank >= 0 && plan.num_servers == plan.num_workers;
-  plan.server_ranks.assign(static_cast<size_t>(servers),
-                           is_beside ? plan.rank : -1);
-  ASSIGN_OR_RETURN(plan.scheduler, telegrad::ParseHostPort(
-                                       TextOf(options.scheduler, "127.0.0.1:0"),
-                                       plan.has_scheduler ? 0 : 1));
+  const bool is_beside = servers == 1 && setup.role == TELEGRAD_WORKER &&
+                         setup.rank >= 0 &&
+                         setup.num_servers == setup.num_workers;
+  setup.server_ranks.assign(static_cast<size_t>(servers),
+                            is_beside ? setup.rank : -1);
+  ASSIGN_OR_RETURN(
+      setup.scheduler,
+      telegrad::ParseHostPort(TextOf(options.scheduler, "127.0.0.1:0"),
+                              setup.has_scheduler ? 0 : 1));
   const auto placement = telegrad::PlacementByHand(
       telegrad::Role::kWorker,
-      telegrad::FormatHostPort(plan.scheduler.host,
-                               std::max(plan.scheduler.port, 1)),
-      plan.num_workers, plan.num_servers);
+      telegrad::FormatHostPort(setup.scheduler.host,
+                               std::max(setup.scheduler.port, 1)),
+      setup.num_workers, setup.num_servers);
   RETURN_IF_ERROR(placement.status());
-  ASSIGN_OR_RETURN(plan.bind,
+  ASSIGN_OR_RETURN(setup.bind,
                    telegrad::BindAddress(TextOf(options.bind, "127.0.0.1"),
                                          &**placement, options.join_timeout_s));
-  plan.scheduler_bind =
+  setup.scheduler_bind =
       options.scheduler == nullptr
-          ? plan.bind
-          : telegrad::SchedulerBindAddress(plan.bind, **placement);
-  return plan;
+          ? setup.bind
+          : telegrad::SchedulerBindAddress(setup.bind, **placement);
+  return setup;
 }
 
 absl::Status telegrad_job::Start(const telegrad_job_options& options,
                                  std::unique_ptr<telegrad_job>* job) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(const Plan plan, Plan::Of(options));
+  ASSIGN_OR_RETURN(const Setup setup, Setup::Of(options));
   std::unique_ptr<telegrad_job> made(new telegrad_job);
-  ASSIGN_OR_RETURN(made->options_, DistOptionsOf(options, plan.bind));
-  if (made->options_.job_id != plan.job_id) made->options_.job_id = plan.job_id;
+  ASSIGN_OR_RETURN(made->options_, DistOptionsOf(options, setup.bind));
+  if (made->options_.job_id != setup.job_id)
+    made->options_.job_id = setup.job_id;
   RETURN_IF_ERROR(telegrad::CheckPath(made->options_.path.transport));
-  made->role_ = plan.role;
-  made->worker_rank_ = plan.rank;
+  made->role_ = setup.role;
+  made->worker_rank_ = setup.rank;
   made->options_.cancellation = made->cancellation_;
   made->options_.on_wait = [to = made->waiting_](const std::string& text) {
     telegrad::MutexLock lock(&to->mutex);
@@ -250,22 +253,22 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
     to->text = text;
   };
   made->options_.scheduler_address =
-      telegrad::FormatHostPort(plan.scheduler.host, plan.scheduler.port);
-  if (plan.has_scheduler) RETURN_IF_ERROR(made->StartScheduler(plan));
-  for (const int rank : plan.server_ranks) made->StartServer(rank);
+      telegrad::FormatHostPort(setup.scheduler.host, setup.scheduler.port);
+  if (setup.has_scheduler) RETURN_IF_ERROR(made->StartScheduler(setup));
+  for (const int rank : setup.server_ranks) made->StartServer(rank);
   *job = std::move(made);
   return absl::OkStatus();
 }
 
-absl::Status telegrad_job::StartScheduler(const Plan& plan) {
+absl::Status telegrad_job::StartScheduler(const Setup& setup) {
   ASSIGN_OR_RETURN(scheduler_,
-                   Scheduler::Start({.num_workers = plan.num_workers,
-                                     .num_servers = plan.num_servers,
-                                     .bind_address = plan.scheduler_bind,
-                                     .port = plan.scheduler.port,
+                   Scheduler::Start({.num_workers = setup.num_workers,
+                                     .num_servers = setup.num_servers,
+                                     .bind_address = setup.scheduler_bind,
+                                     .port = setup.scheduler.port,
                                      .job_id = options_.job_id,
                                      .secret = options_.secret,
-                                     .insecure = plan.insecure,
+                                     .insecure = setup.insecure,
                                      .timing = options_.timing,
                                      .cancellation = cancellation_}));
   options_.scheduler_address = scheduler_->address();

@@ -52,14 +52,14 @@ struct telegrad_job {
   void GiveStorePlaceBack() { has_store_ = false; }  // no store was made
 
  private:
-  struct Plan;
+  struct Setup;
   struct Waiting {
     telegrad::Mutex mutex;
     bool is_asked_for ABSL_GUARDED_BY(mutex) = false;
     std::string text ABSL_GUARDED_BY(mutex);
   };
   telegrad_job() = default;
-  absl::Status StartScheduler(const Plan& plan);
+  absl::Status StartScheduler(const Setup& setup);
   void StartServer(int rank);
   // Until `deadline`; whether it has ended.
   bool PartsHaveEnded(telegrad::TimePoint deadline);

@@ -48,8 +48,8 @@ ReportExtras ExtrasOf(const TrainOptions& options,
 
 }  // namespace
 
-std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
-  std::vector<PlannedRun> runs;
+std::vector<ComparedRun> RunsOf(const TrainOptions& options) {
+  std::vector<ComparedRun> runs;
   for (size_t i = 0; i < options.settings.size(); ++i) {
     for (const uint64_t seed : options.seeds) {
       runs.push_back({.setting = &options.settings[i],

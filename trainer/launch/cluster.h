@@ -12,13 +12,13 @@
 namespace telegrad {
 
 // One run of a comparison: a setting with a seed.
-struct PlannedRun {
+struct ComparedRun {
   const Setting* setting;
   int setting_index;
   uint64_t seed;
   std::string label;  // "2bit, seed 0"
 };
-std::vector<PlannedRun> PlanRuns(const TrainOptions& options);
+std::vector<ComparedRun> RunsOf(const TrainOptions& options);
 
 // Shows progress on stdout and keeps the summary.
 class ConsoleObserver : public TrainObserver {

@@ -66,7 +66,7 @@ class Launcher {
 
  private:
   struct Active {
-    PlannedRun run;
+    ComparedRun run;
     ConsoleObserver observer;
     LocalCluster cluster;
     size_t jobs = 1;  // most at the same time
@@ -85,7 +85,7 @@ class Launcher {
   const TrainOptions& options_;
   char** const argv_;
   FinishedRuns& finished_;
-  const std::vector<PlannedRun> missing_;
+  const std::vector<ComparedRun> missing_;
   const UniqueFd signals_ = OpenSignalFd();
   size_t next_ = 0;  // the next of `missing_`
   std::vector<std::unique_ptr<Active>> active_;
@@ -104,9 +104,9 @@ int Launcher::Run() {
 
 void Launcher::StartMore() {
   const auto most = static_cast<size_t>(options_.laboratory.jobs);
-  const auto num_runs = static_cast<int>(finished_.planned().size());
+  const auto num_runs = static_cast<int>(finished_.wanted().size());
   while (active_.size() < most && next_ < missing_.size()) {
-    const PlannedRun& run = missing_[next_++];
+    const ComparedRun& run = missing_[next_++];
     Active& active = *active_.emplace_back(new Active{
         .run = run,
         .observer = ConsoleObserver(
@@ -195,7 +195,7 @@ void Launcher::EndWith(FatalEvent event) {
   active_.clear();  // before the line: a bar is ended
   code_ = static_cast<int>(event.code);
   event.self = "launcher";
-  const size_t num_runs = finished_.planned().size();
+  const size_t num_runs = finished_.wanted().size();
   event.message += AdviceOn(event.code, options_,
                             num_runs - finished_.Missing().size(), num_runs);
   std::fprintf(stderr, "%s\n", FatalLine(event).c_str());
@@ -234,7 +234,7 @@ void SayTaken(const TrainOptions& options, const FinishedRuns& finished) {
         {.label = absl::StrCat(run.setting, ", seed ", run.seed)},
         StyleOf(options.laboratory));
     observer.OnLine(absl::StrCat(
-        finished.IsPlanned(run) ? "taken from " : "stays in ", options.out,
+        finished.IsWanted(run) ? "taken from " : "stays in ", options.out,
         "/summary.json", is_elsewhere ? ", made on another processor: " : "",
         is_elsewhere ? absl::Utf8SafeCEscape(there) : ""));
   }
@@ -245,18 +245,17 @@ void SayTaken(const TrainOptions& options, const FinishedRuns& finished) {
 void SayWhatIsReplaced(const TrainOptions& options) {
   FinishedRuns there(options);
   if (!there.Take().ok()) return;
-  const size_t num_planned = there.planned().size();
+  const size_t num_wanted = there.wanted().size();
   const size_t num_missing = there.Missing().size();
-  const auto is_planned = [&](const RunSummary& run) {
-    return there.IsPlanned(run);
+  const auto is_wanted = [&](const RunSummary& run) {
+    return there.IsWanted(run);
   };
-  const bool stays =
-      absl::c_all_of(there.all(), is_planned);  // not moved aside
-  if (!stays || num_missing == 0 || num_missing == num_planned) return;
+  const bool stays = absl::c_all_of(there.all(), is_wanted);  // not moved aside
+  if (!stays || num_missing == 0 || num_missing == num_wanted) return;
   std::printf(
       "%s has %zu of these %zu runs, to be replaced; --continue takes "
       "them\n",
-      options.out.c_str(), num_planned - num_missing, num_planned);
+      options.out.c_str(), num_wanted - num_missing, num_wanted);
 }
 
 // What processes are forked with: how kernels reach memory, which is measured,

@@ -163,7 +163,7 @@ struct Totals {
 Totals Sum(const std::vector<TensorForecast>& tensors) {
   Totals totals;
   for (const TensorForecast& each : tensors) {
-    totals.raw += 4.0 * static_cast<double>(each.plan.num_elems);
+    totals.raw += 4.0 * static_cast<double>(each.report.num_elems);
     totals.push += static_cast<double>(each.push_wire);
     totals.pull += static_cast<double>(each.pull_wire);
     totals.worker += static_cast<double>(each.worker_memory);
@@ -175,7 +175,7 @@ Totals Sum(const std::vector<TensorForecast>& tensors) {
 std::string TensorLines(const std::vector<TensorForecast>& tensors) {
   size_t width = 6;
   for (const TensorForecast& each : tensors) {
-    width = std::max(width, each.plan.name.size());
+    width = std::max(width, each.report.name.size());
   }
   const auto column = static_cast<int>(std::min<size_t>(width, 40));
   std::string text =
@@ -183,12 +183,12 @@ std::string TensorLines(const std::vector<TensorForecast>& tensors) {
                       "tensor", "elements", "push bytes", "pull bytes", "bits",
                       "codec", "reply", "reason");
   for (const TensorForecast& each : tensors) {
-    absl::StrAppendFormat(&text, "  %-*s %11d %11d %11d %6.2f  %-10s %-6s %s\n",
-                          column, each.plan.name, each.plan.num_elems,
-                          each.push_wire, each.pull_wire,
-                          8.0 * static_cast<double>(each.plan.push_bytes) /
-                              static_cast<double>(each.plan.num_elems),
-                          each.plan.codec, each.plan.reply, each.plan.reason);
+    absl::StrAppendFormat(
+        &text, "  %-*s %11d %11d %11d %6.2f  %-10s %-6s %s\n", column,
+        each.report.name, each.report.num_elems, each.push_wire, each.pull_wire,
+        8.0 * static_cast<double>(each.report.push_bytes) /
+            static_cast<double>(each.report.num_elems),
+        each.report.codec, each.report.reply, each.report.reason);
   }
   return text;
 }
@@ -324,14 +324,14 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
         "nothing is sent\n",
         text, FormatSeconds(load.computing.seconds), load.computing.how);
   }
-  std::vector<TensorReport> plans;
-  for (const TensorForecast& each : tensors) plans.push_back(each.plan);
+  std::vector<TensorReport> reports;
+  for (const TensorForecast& each : tensors) reports.push_back(each.report);
   ASSIGN_OR_RETURN(
       const Calibration calibration,
-      MeasureFor(plans, setting, job, options, NumElems(load.tensors)));
+      MeasureFor(reports, setting, job, options, NumElems(load.tensors)));
   ASSIGN_OR_RETURN(
       const Plan plan,
-      MakePlan({}, calibration, RequestOf(options, load, plans, job)));
+      MakePlan({}, calibration, RequestOf(options, load, reports, job)));
   absl::StrAppend(&text, StepLines(plan, load, options.local_steps));
   if (setting.is_auto) {
     absl::StrAppend(&text,
@@ -339,7 +339,7 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
                     "first and sends floats where that is faster\n");
   }
   for (const std::string& line :
-       PlanWarnings(plans, setting.compression, options)) {
+       PlanWarnings(reports, setting.compression, options)) {
     absl::StrAppend(&text, "  ", line, "\n");
   }
   return text;

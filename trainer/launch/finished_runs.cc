@@ -19,8 +19,8 @@
 namespace telegrad {
 namespace {
 
-bool IsOf(const RunSummary& run, const PlannedRun& planned) {
-  return run.setting == planned.setting->name && run.seed == planned.seed;
+bool IsOf(const RunSummary& run, const ComparedRun& wanted) {
+  return run.setting == wanted.setting->name && run.seed == wanted.seed;
 }
 
 // NAME.PID.part: what WriteFileAtomically leaves of a process that is killed.
@@ -57,9 +57,8 @@ absl::StatusOr<UniqueFd> HoldResultsFolder(const std::string& folder) {
 
 size_t FinishedRuns::PlaceOf(const RunSummary& run) const {
   const auto found = absl::c_find_if(
-      planned_,
-      [&run](const PlannedRun& planned) { return IsOf(run, planned); });
-  return static_cast<size_t>(found - planned_.begin());
+      wanted_, [&run](const ComparedRun& wanted) { return IsOf(run, wanted); });
+  return static_cast<size_t>(found - wanted_.begin());
 }
 
 absl::Status FinishedRuns::CheckTaken(const RunSummary& run) const {
@@ -103,8 +102,8 @@ absl::Status FinishedRuns::Take() {
 absl::StatusOr<std::string> FinishedRuns::MoveOthers() const {
   FinishedRuns there(options_);
   const absl::Status taken = there.Take();
-  const auto is_planned = [&](const RunSummary& run) { return IsPlanned(run); };
-  if (taken.ok() && absl::c_all_of(there.all(), is_planned)) return "";
+  const auto is_wanted = [&](const RunSummary& run) { return IsWanted(run); };
+  if (taken.ok() && absl::c_all_of(there.all(), is_wanted)) return "";
   std::error_code error;
   const auto out = std::filesystem::canonical(options_.out, error).string();
   std::string folder;
@@ -140,12 +139,12 @@ absl::Status FinishedRuns::Write() const {
                       {.target = options_.laboratory.target});
 }
 
-std::vector<PlannedRun> FinishedRuns::Missing() const {
-  std::vector<PlannedRun> missing;
+std::vector<ComparedRun> FinishedRuns::Missing() const {
+  std::vector<ComparedRun> missing;
   absl::c_copy_if(
-      planned_, std::back_inserter(missing), [this](const PlannedRun& planned) {
+      wanted_, std::back_inserter(missing), [this](const ComparedRun& wanted) {
         return absl::c_none_of(
-            runs_, [&](const RunSummary& run) { return IsOf(run, planned); });
+            runs_, [&](const RunSummary& run) { return IsOf(run, wanted); });
       });
   return missing;
 }

@@ -22,7 +22,7 @@ absl::StatusOr<UniqueFd> HoldResultsFolder(const std::string& folder);
 class FinishedRuns {
  public:
   explicit FinishedRuns(const TrainOptions& options)
-      : options_(options), planned_(PlanRuns(options)) {}
+      : options_(options), wanted_(RunsOf(options)) {}
 
   // Takes the results in --out. InvalidArgument: a file there is none of
   // WriteResults', or a run was made with other flags, which are named with
@@ -36,11 +36,11 @@ class FinishedRuns {
   // To --out, without what PrintResults alone finds out.
   absl::Status Write() const;
 
-  const std::vector<PlannedRun>& planned() const { return planned_; }
-  bool IsPlanned(const RunSummary& run) const {
-    return PlaceOf(run) < planned_.size();
+  const std::vector<ComparedRun>& wanted() const { return wanted_; }
+  bool IsWanted(const RunSummary& run) const {
+    return PlaceOf(run) < wanted_.size();
   }
-  std::vector<PlannedRun> Missing() const;
+  std::vector<ComparedRun> Missing() const;
   const std::vector<RunSummary>& all() const { return runs_; }
 
  private:
@@ -48,7 +48,7 @@ class FinishedRuns {
   absl::Status CheckTaken(const RunSummary& run) const;
 
   const TrainOptions& options_;
-  const std::vector<PlannedRun> planned_;
+  const std::vector<ComparedRun> wanted_;
   std::vector<RunSummary> runs_;
 };
 

@@ -19,7 +19,7 @@ constexpr Duration kTeardownGrace = std::chrono::seconds(3);
 
 }  // namespace
 
-LocalCluster::LocalCluster(const TrainOptions& options, const PlannedRun& run,
+LocalCluster::LocalCluster(const TrainOptions& options, const ComparedRun& run,
                            char** argv)
     : options_(options),
       run_(run),

@@ -21,7 +21,8 @@ namespace telegrad {
 // at its end.
 class LocalCluster {
  public:
-  LocalCluster(const TrainOptions& options, const PlannedRun& run, char** argv);
+  LocalCluster(const TrainOptions& options, const ComparedRun& run,
+               char** argv);
 
   // `observer` hears what worker 0 says.
   void Start(TrainObserver* observer);
@@ -49,7 +50,7 @@ class LocalCluster {
   void Reap();
 
   const TrainOptions& options_;
-  const PlannedRun run_;
+  const ComparedRun run_;
   char** const argv_;
   TrainObserver* observer_ = nullptr;
   const std::string job_id_;

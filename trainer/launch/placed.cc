@@ -60,10 +60,10 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
     ASSIGN_OR_RETURN(const std::string moved, finished.MoveOthers());
     if (!moved.empty()) LogWarning(moved);
   }
-  const std::vector<PlannedRun>& runs = finished.planned();
+  const std::vector<ComparedRun>& runs = finished.wanted();
   PlacedProcess process(options, placement, parts, cancellation);
   RETURN_IF_ERROR(process.FindScheduler(static_cast<int>(runs.size())));
-  for (const PlannedRun& run : runs) {
+  for (const ComparedRun& run : runs) {
     const auto number = static_cast<int>(&run - runs.data()) + 1;
     const auto count = static_cast<int>(runs.size());
     ConsoleObserver observer(

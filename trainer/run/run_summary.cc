@@ -127,11 +127,11 @@ absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
                    ForecastCompression(context.tensors, request));
   for (const TensorForecast& each : forecasts) {
     summary.tensors.push_back(
-        {.tensor = each.plan.name,
-         .codec = each.plan.codec,
-         .reason = each.plan.reason,
-         .reply = each.plan.reply,
-         .elements = static_cast<int64_t>(each.plan.num_elems),
+        {.tensor = each.report.name,
+         .codec = each.report.codec,
+         .reason = each.report.reason,
+         .reply = each.report.reply,
+         .elements = static_cast<int64_t>(each.report.num_elems),
          .push_bytes = static_cast<int64_t>(each.push_wire),
          .pull_bytes = static_cast<int64_t>(each.pull_wire)});
   }

@@ -21,22 +21,22 @@ absl::StatusOr<TensorForecast> ForecastOf(const TensorSpec& tensor,
     ASSIGN_OR_RETURN(
         const auto codec,
         setting.codec->Prepare(chunk.num_elems, Device{}, setting.options));
-    forecast.plan.push_bytes += codec->max_encoded_bytes();
+    forecast.report.push_bytes += codec->max_encoded_bytes();
     reply_bytes += ReplyBytes(*codec, format, request.num_workers);
   }
-  TensorReport& plan = forecast.plan;
-  plan.name = tensor.name;
-  plan.num_elems = tensor.num_elems;
-  plan.codec = traits.name;
-  plan.setting = layout.setting;
-  plan.has_rule = layout.has_rule;
-  plan.reason = layout.reason;
-  plan.reply = ReportedReply(format);
-  plan.packing = setting.is_packing_open ? "open" : "";
+  TensorReport& report = forecast.report;
+  report.name = tensor.name;
+  report.num_elems = tensor.num_elems;
+  report.codec = traits.name;
+  report.setting = layout.setting;
+  report.has_rule = layout.has_rule;
+  report.reason = layout.reason;
+  report.reply = ReportedReply(format);
+  report.packing = setting.is_packing_open ? "open" : "";
   const size_t headers = kFrameHeaderBytes * forecast.num_chunks;
   const size_t floats = 4 * tensor.num_elems;
   const bool has_momentum = request.compression.momentum != PushMomentum::kNone;
-  forecast.push_wire = plan.push_bytes + headers;
+  forecast.push_wire = report.push_bytes + headers;
   forecast.pull_wire = reply_bytes + headers;
   forecast.worker_memory = forecast.push_wire + forecast.pull_wire +
                            (traits.needs_residual ? floats : 0) +
