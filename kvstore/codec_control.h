@@ -22,15 +22,6 @@ class CodecControl {
   // codec.
   virtual absl::Status SetCodec(Key key, int codec) = 0;
 
-  // How codes lie in bytes. kAuto where SetCompression asked for it, a tensor's
-  // codec has a choice, and nobody has decided: then plain until SetPacking.
-  // After Init.
-  virtual PackingMode packing() const = 0;
-  // Decides it: kPlain or kRadix. All workers call it with the same, after
-  // Init, before the first push; FailedPrecondition later, and where nothing is
-  // open. Servers follow the first push and refuse others.
-  virtual absl::Status SetPacking(PackingMode mode) = 0;
-
   // By key. After Init, while no operation runs.
   virtual std::vector<TensorReport> Report() const = 0;
 };

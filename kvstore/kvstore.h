@@ -22,8 +22,6 @@
 // rescale where the store runs one.
 namespace telegrad {
 
-class StoreLink;  // kvstore/store_link.h
-
 // Bytes of gradients (raw) and of frames with their headers (wire), since the
 // first Init without the traffic of Init. Stores of one process have no frames.
 struct StoreStats {
@@ -126,8 +124,9 @@ class KVStore {
                            int priority) = 0;
 
   virtual CodecControl& codecs() = 0;
-  // Null where no data leaves the process.
-  virtual StoreLink* link() { return nullptr; }
+  // "ucx: UCX 1.13.1, ...": the transport, as the first Init has set it up;
+  // empty where no data leaves the process.
+  virtual std::string transport_details() const { return ""; }
   // What an optimizer in the store keeps; null where it cannot be had.
   virtual StateAccess* states() { return nullptr; }
   virtual StoreStats stats() const = 0;

@@ -66,8 +66,7 @@ enum class NonFinitePolicy : uint8_t {
 enum class PackingMode : uint8_t {
   kPlain = 0,  // MXNet's
   kRadix = 1,  // a fifth fewer bytes, more arithmetic
-  // ChoosePacking decides for an emulated link, else CodecControl::SetPacking.
-  kAuto = 2,
+  kAuto = 2,   // ChoosePacking, by the link of the job's plan
 };
 
 // Momentum that each worker keeps, in front of the codec. Whoever steps then
@@ -121,7 +120,6 @@ struct TensorReport {
   bool has_rule = false;  // a rule gave it this codec
   std::string reason;     // "type 2bit", "rule bias=none", "below 65536 bytes"
   std::string reply;      // "dense", "sum", "codes"
-  std::string packing;    // "open" until --gc-packing auto is decided
   size_t push_bytes = 0;  // per step, at most, without headers
   bool is_dense = false;  // some of it goes dense though it has a codec
   bool gave_up = false;   // the guard made some of it dense

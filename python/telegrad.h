@@ -163,7 +163,7 @@ typedef struct telegrad_compression {
   const char* rules;     /* "bn|bias=none;*=int8": the first match wins */
   const char* threshold; /* "auto"; "0.5", "0.5:batch", "2rms" */
   const char* reply;     /* "auto"; "dense", "sum", "reencode" */
-  const char* packing;   /* "plain"; "radix" */
+  const char* packing;   /* "plain"; "radix", "auto" */
   const char* nonfinite; /* "error"; "zero", "propagate" */
   int64_t min_bytes;     /* smaller tensors go dense; 0 */
   int64_t warmup_steps;  /* the first so many steps go dense; 0 */

@@ -94,9 +94,7 @@ absl::Status LocalStore::SetCompression(const CompressionConfig& config) {
     config_.compression.reply = ReplyMode::kDense;
   }
   // No link asks for fewer bytes.
-  if (config.packing == PackingMode::kAuto) {
-    config_.compression.packing = PackingMode::kPlain;
-  }
+  config_.compression.packing = ChoosePacking(config.packing, 0);
   return absl::OkStatus();
 }
 
@@ -425,7 +423,6 @@ absl::Status LocalStore::PushChunk(Tensor& tensor, const Op& op, size_t index,
       num_nonfinite_ += static_cast<int64_t>(encoded.num_nonfinite);
     }
     payloads.push_back(encoded.payload);
-    sum.TakeFormat(record.format);
     sum.Note(record.wish);
     push_raw_bytes_ += static_cast<int64_t>(4 * chunk.num_elems);
     push_wire_bytes_ +=
@@ -531,14 +528,6 @@ absl::Status LocalStore::SetCodec(Key key, int codec) {
     RETURN_IF_ERROR(each->SetCodec(codec));
   }
   return absl::OkStatus();
-}
-
-PackingMode LocalStore::packing() const { return config_.compression.packing; }
-
-absl::Status LocalStore::SetPacking(PackingMode mode) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("SetPacking to ", ToString(mode), " of a store with ",
-                   ToString(packing())));
 }
 
 std::vector<TensorReport> LocalStore::Report() const {

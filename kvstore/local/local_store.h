@@ -55,8 +55,6 @@ class LocalStore : public KVStore, private CodecControl {
 
   // CodecControl.
   absl::Status SetCodec(Key key, int codec) override;
-  PackingMode packing() const override;
-  absl::Status SetPacking(PackingMode mode) override;
   std::vector<TensorReport> Report() const override;
 
  private:

@@ -489,11 +489,6 @@ absl::Status GroupStore::SetCodec(Key key, int) {
       "key ", key, " of a store with ", tensors_.size(), " tensors"));
 }
 
-absl::Status GroupStore::SetPacking(PackingMode mode) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("SetPacking to ", ToString(mode), " of a dense store"));
-}
-
 std::vector<TensorReport> GroupStore::Report() const {
   MutexLock lock(&mutex_);
   std::vector<TensorReport> reports;
@@ -504,7 +499,6 @@ std::vector<TensorReport> GroupStore::Report() const {
     report.codec = report.setting = "none";
     report.reason = absl::StrCat("type ", traits_.type);
     report.reply = "dense";
-    report.packing = ToString(PackingMode::kPlain);
     report.push_bytes = 4 * tensor->spec.num_elems;
     report.is_dense = true;
   }

@@ -55,8 +55,6 @@ class GroupStore : public KVStore, private CodecControl {
 
   // CodecControl.
   absl::Status SetCodec(Key key, int codec) override;
-  PackingMode packing() const override { return PackingMode::kPlain; }
-  absl::Status SetPacking(PackingMode mode) override;
   std::vector<TensorReport> Report() const override;
 
  private:

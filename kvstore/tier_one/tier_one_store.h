@@ -41,7 +41,9 @@ class TierOneStore : public KVStore {
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
   CodecControl& codecs() override { return second_->codecs(); }
-  StoreLink* link() override { return second_->link(); }
+  std::string transport_details() const override {
+    return second_->transport_details();
+  }
   StateAccess* states() override { return second_->states(); }
   StoreStats stats() const override { return second_->stats(); }
   void Close() override;

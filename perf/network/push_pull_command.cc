@@ -14,7 +14,6 @@
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/server.h"
-#include "kvstore/store_link.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/launch.h"
@@ -41,11 +40,12 @@ struct Payload {
 
 class Worker {
  public:
-  // `tensors` by key.
+  // `tensors` by key, in a store that compresses so.
   Worker(const Options& options, std::vector<TensorSpec> tensors,
-         std::unique_ptr<KVStore> store)
+         CompressionConfig compression, std::unique_ptr<KVStore> store)
       : options_(options),
         tensors_(std::move(tensors)),
+        compression_(std::move(compression)),
         store_of_(std::move(store)),
         store_(*store_of_),
         rank_(store_.group()) {}
@@ -115,7 +115,7 @@ class Worker {
         .settings = {{"kv_store", store_.traits().type},
                      {"gc_type", options_.type},
                      {"gc_reply", options_.reply},
-                     {"gc_packing", ToString(store_.codecs().packing())},
+                     {"gc_packing", ToString(compression_.packing)},
                      {"workers", int64_t{workers}},
                      {"servers", int64_t{servers}},
                      {"devices", int64_t{options_.devices}},
@@ -136,13 +136,11 @@ class Worker {
   }
 
   absl::Status BeginCheck(const Batch& batch) {
-    ASSIGN_OR_RETURN(CompressionConfig compression, CompressionOf(options_));
-    compression.packing = store_.codecs().packing();
     ASSIGN_OR_RETURN(
         check_,
         PushPullCheck::Make(
             {.tensors = tensors_,
-             .compression = compression,
+             .compression = compression_,
              .chunk_elems = options_.chunk_elems,
              .num_gradients = store_.group().num_workers() * options_.devices,
              .pushers = Pushers(),
@@ -243,6 +241,7 @@ class Worker {
 
   const Options& options_;
   const std::vector<TensorSpec> tensors_;
+  const CompressionConfig compression_;
   std::optional<PushPullCheck> check_;  // with --check
   // By device. The store uses them until it is gone, also after a ticket has
   // failed.
@@ -281,11 +280,13 @@ absl::Status RunWorker(const Options& options, WorkerGroup* group) {
   std::vector<TensorSpec> tensors = TensorsOf(batches);
   ASSIGN_OR_RETURN(const std::vector<Device> devices, DevicesOf(options, rank));
   for (TensorSpec& each : tensors) each.devices = devices;
-  RETURN_IF_ERROR(JoinAsWorker(options, *store, tensors));
+  ASSIGN_OR_RETURN(CompressionConfig compression,
+                   JoinAsWorker(options, *store, tensors));
   if (rank == 0 && group != nullptr && options.tier_one == "auto") {
     SayDecision(group->data_path().plan, Decision::Kind::kTierOne);
   }
-  Worker worker(options, std::move(tensors), std::move(store));
+  Worker worker(options, std::move(tensors), std::move(compression),
+                std::move(store));
   Report report(options.network,
                 absl::StrCat("pushpull with --kv-store ", options.kv_store,
                              ", --gc-type ", options.type, ", ",
@@ -294,10 +295,10 @@ absl::Status RunWorker(const Options& options, WorkerGroup* group) {
   for (const Batch& batch : batches) {
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
     if (rank > 0) continue;
-    const StoreLink* const link = worker.store().link();
-    const std::pair<std::string, std::string> transport = absl::StrSplit(
-        link == nullptr ? "none: one process" : link->transport_details(),
-        absl::MaxSplits(": ", 1));
+    const std::string details = worker.store().transport_details();
+    const std::pair<std::string, std::string> transport =
+        absl::StrSplit(details.empty() ? "none: one process" : details,
+                       absl::MaxSplits(": ", 1));
     report.Add(row, {transport.first, transport.second});
   }
   worker.store().Close();

@@ -9,10 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
+#include "kvstore/job/path/data_path.h"
 #include "kvstore/server.h"
 #include "kvstore/tuning/job_plan.h"
-#include "kvstore/tuning/link_calibration.h"
-#include "kvstore/tuning/packing.h"
 #include "kvstore/tuning/run_calibration.h"
 
 namespace telegrad::perf {
@@ -105,25 +104,21 @@ absl::Status SettleJob(const PushPullOptions& options, JobOptions& job) {
   return absl::OkStatus();
 }
 
-absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,
-                          std::vector<TensorSpec>& tensors) {
-  ASSIGN_OR_RETURN(const CompressionConfig compression, CompressionOf(options));
+absl::StatusOr<CompressionConfig> JoinAsWorker(
+    const PushPullOptions& options, KVStore& store,
+    std::vector<TensorSpec>& tensors) {
+  ASSIGN_OR_RETURN(CompressionConfig compression, CompressionOf(options));
+  const double rate = store.group().data_path().link_bytes_per_s();
+  const PackingMode told = compression.packing;
+  compression.packing = ChoosePacking(told, rate);
   RETURN_IF_ERROR(store.SetCompression(compression));
   RETURN_IF_ERROR(PlanTensors(options, compression, store, tensors));
   RETURN_IF_ERROR(InitStore(options, store, tensors));
-  if (store.codecs().packing() != PackingMode::kAuto) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const LinkCalibration link,
-                   CalibrateLink(store, nullptr, {}));
-  ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
-                   SettlePacking(store, {.compression = compression,
-                                         .link = link.figures,
-                                         .cores = options.threads,
-                                         .chunk_elems = options.chunk_elems}));
-  if (decision.has_value() && store.group().rank() == 0) {
-    std::fprintf(stderr, "packing %s: %s\n", ToString(decision->mode),
-                 decision->reason.c_str());
+  if (told == PackingMode::kAuto && store.group().rank() == 0) {
+    std::fprintf(stderr, "packing %s: a link of %g Gb/s (0: unknown)\n",
+                 ToString(compression.packing), 8e-9 * rate);
   }
-  return absl::OkStatus();
+  return compression;
 }
 
 }  // namespace telegrad::perf

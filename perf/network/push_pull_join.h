@@ -21,8 +21,10 @@ StoreOptions StoreOptionsOf(const PushPullOptions& options);
 // What pushpull's ranks have beside what those of all commands have.
 absl::Status SettleJob(const PushPullOptions& options, JobOptions& job);
 
-// Makes `tensors` known to the store, with what the plan and the link decide.
-absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,
-                          std::vector<TensorSpec>& tensors);
+// Makes `tensors` known to the store, with what the plan decides; gives how the
+// store compresses, as its link decides.
+absl::StatusOr<CompressionConfig> JoinAsWorker(
+    const PushPullOptions& options, KVStore& store,
+    std::vector<TensorSpec>& tensors);
 
 }  // namespace telegrad::perf

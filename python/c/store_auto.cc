@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "kvstore/job/path/data_path.h"
 #include "python/c/bytes.h"
 #include "python/c/store.h"
 
@@ -54,6 +55,9 @@ absl::Status CheckCall(telegrad_store* store, const void* other) {
 AutoOptions telegrad_store::AutoOptionsNow() const {
   AutoOptions options;
   options.speeds.compression = *auto_compression_;
+  options.speeds.compression.packing =
+      telegrad::ChoosePacking(auto_compression_->packing,
+                              store_->group().data_path().link_bytes_per_s());
   options.speeds.codecs =
       telegrad::CodecsToMeasure(store_->codecs(), *auto_compression_);
   for (const TensorReport& report : store_->codecs().Report()) {

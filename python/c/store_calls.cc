@@ -39,7 +39,6 @@ Json JsonOf(const telegrad::TensorReport& report) {
                {"has_rule", report.has_rule},
                {"reason", report.reason},
                {"reply", report.reply},
-               {"packing", report.packing},
                {"push_bytes", report.push_bytes},
                {"is_dense", report.is_dense},
                {"gave_up", report.gave_up},

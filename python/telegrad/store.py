@@ -186,7 +186,8 @@ class Store:
                 pushed; "0.5:batch", that over `batch_size`; "2rms", of the gradient.
             reply: how sums come back: "auto", "dense" (floats), "sum" (of codes, exact),
                 "reencode" (by the codec again, with a residual on the server).
-            packing: "plain", or "radix": codes in fewer bits.
+            packing: "plain"; "radix": codes in fewer bits; "auto": that where the
+                link is slower than a core packs.
             nonfinite: of NaN and infinities: "error", "zero", "propagate" (MXNet's: they
                 stay in the residual).
             min_bytes: smaller tensors, as float32, go as floats.

@@ -25,7 +25,7 @@ import sys
 from check_layers import COMMENT_OR_LITERAL, source_files
 from check_size import PRODUCT
 
-MAX_COMMENTS = 19
+MAX_COMMENTS = 7
 BEGINNINGS = re.compile(
     r"(?:of|the same|as well|also|that|likewise|those|whose|and (?:this|that|its)"
     r"|so (?:is|are|does|do)|(?:by|for|from|in|of|on|to|with) wh(?:ich|om))\b", re.I)

@@ -79,15 +79,13 @@ class Codecs(SystemTest):
         self.assertLess(0, weight["relative_error"])
         self.assertLess(weight["relative_error"], 0.5)
 
-    def test_an_automatic_packing_is_measured_and_said(self):
+    def test_an_automatic_packing_on_one_host_is_plain_and_said(self):
         run = self.run_to_end(["--gc-type", "2bit", "--gc-packing", "auto",
                                "--num-batches", "10", *TINY], seconds=120)
         one, = self.summary()
         _, line = one["decisions"]  # behind the momentum
-        self.assertRegex(line, "^packing (plain|radix): exchange of .* link ")
+        self.assertRegex(line, "^packing plain: gradients stay on a machine")
         self.assertIn(line, run.stdout())
-        chosen = line.split()[1].rstrip(":")
-        self.assertIn(f"type 2bit, packing {chosen} (auto)", run.stdout())
 
     def test_the_packing_of_an_emulated_link_is_said(self):
         run = self.run_to_end(["--gc-type", "2bit", "--gc-packing", "auto",

@@ -335,6 +335,7 @@ TEST(PlanText, LosesEvidenceBeforeItIsTooLong) {
   plan.decisions[0].evidence.assign(1000, {.what = "x", .raw = "y"});
   const size_t whole = PlanToJson(plan).size();
   EXPECT_EQ(PlanToJson(plan, whole)->size(), whole);
+  EXPECT_EQ(PlanFromJson(PlanToJson(plan))->link_bytes_per_s, 10e9 / 8);
   const auto less = PlanToJson(plan, whole - 1);
   ASSERT_THAT(less, IsOk());
   EXPECT_EQ(PlanFromJson(*less)->digest, plan.digest);

@@ -95,6 +95,7 @@ absl::StatusOr<Plan> PlanOf(const Json& json) {
   fields.Read("mtu", plan.mtu);
   fields.Read("connections", plan.connections);
   fields.Read("codec", plan.codec);
+  fields.Read("link_bytes_per_s", plan.link_bytes_per_s);
   fields.Each("tensors", JsonFields::kAny, [&](JsonFields& each) {
     TensorPlan& tensor = plan.tensors.emplace_back();
     each.Read("name", tensor.name);

@@ -69,7 +69,7 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options,
                  "with Adam, RMSProp and Muon, else int2")
       ->group(group);
   app.add_flag("--recalibrate", options.recalibrate,
-               "measure the link, the cores and the codecs anew, whatever is "
+               "measure cores and codecs anew, whatever is "
                "kept in ~/.cache/telegrad")
       ->group(group);
   app.add_option(

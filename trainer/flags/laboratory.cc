@@ -26,10 +26,8 @@ const char* WhyAlone(const TrainOptions& options) {
   const bool measures =
       options.has_auto_chunk ||
       options.path.transport.connections == kAutoConnections ||
-      absl::c_any_of(options.settings, [](const Setting& setting) {
-        return setting.is_auto ||
-               setting.compression.packing == PackingMode::kAuto;
-      });
+      absl::c_any_of(options.settings,
+                     [](const Setting& setting) { return setting.is_auto; });
   return measures ? "what is 'auto' here goes by measured times, which runs "
                     "beside each other spoil"
                   : nullptr;

@@ -96,7 +96,7 @@ struct TrainOptions : MemberFlags {
   std::string out = "telegrad-out";
   size_t chunk_elems = size_t{512} * 1024;  // where nothing else is known
   bool has_auto_chunk = false;              // the plan's, tensor by tensor
-  bool recalibrate = false;                 // the link, cores and codecs
+  bool recalibrate = false;                 // cores and codecs
   std::string cache_folder;  // where they are kept; empty: nowhere
   std::string inject;        // tests: see Injection
   std::string inject_link;   // tests: as --link, of this process alone

@@ -364,9 +364,19 @@ absl::StatusOr<std::string> ExplainRuns(
   for (const Setting& setting : options.settings) {
     const TrainOptions& own = OptionsOf(options, setting);
     ASSIGN_OR_RETURN(const JobSize size, JobSizeOf(own, placement));
+    Setting settled = SettledOf(setting);
+    PackingMode& packing = settled.compression.packing;
+    const bool is_open = packing == PackingMode::kAuto;
+    packing = ChoosePacking(packing, own.link_spec.bytes_per_s);
     ASSIGN_OR_RETURN(const std::string part,
-                     ExplainSetting(own, SettledOf(setting), load, size));
+                     ExplainSetting(own, settled, load, size));
     text += part;
+    if (!is_open) continue;
+    absl::StrAppend(
+        &text, "  packing ", ToString(packing),
+        own.link_spec.bytes_per_s > 0
+            ? ": by --link\n"
+            : " without --link; a run goes by the rate of its plan's link\n");
   }
   return text;
 }

@@ -51,7 +51,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   RunPlan run_plan;
   RETURN_IF_ERROR(run_plan.Agree(context, specs));
   RETURN_IF_ERROR(context.store.Init(specs, {}).status());
-  RETURN_IF_ERROR(PackRun(context));
+  SayPacking(context);
   RETURN_IF_ERROR(run_plan.Start(specs));
   ASSIGN_OR_RETURN(
       SyntheticGradients gradients,

@@ -19,8 +19,7 @@ namespace {
 constexpr size_t kMostLines = 40;
 
 bool IsAlike(const TensorReport& a, const TensorReport& b) {
-  return a.codec == b.codec && a.reason == b.reason && a.reply == b.reply &&
-         a.packing == b.packing;
+  return a.codec == b.codec && a.reason == b.reason && a.reply == b.reply;
 }
 
 std::string Line(const std::vector<TensorReport>& reports, size_t begin,
@@ -37,13 +36,10 @@ std::string Line(const std::vector<TensorReport>& reports, size_t begin,
     absl::StrAppend(&name, " and ", end - begin - 1, " more");
   }
   return absl::StrFormat(
-      "  %-28s %11d elements  %-10s answer %-6s %6.2f bits  %s%s", name, elems,
+      "  %-28s %11d elements  %-10s answer %-6s %6.2f bits  %s", name, elems,
       first.codec, first.reply,
       8.0 * static_cast<double>(bytes) / static_cast<double>(elems),
-      first.reason,
-      first.packing.empty()
-          ? ""
-          : absl::StrCat(", packing ", first.packing, " (auto)"));
+      first.reason);
 }
 
 // Bits of an element of a push, at most.

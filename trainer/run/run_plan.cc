@@ -11,8 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
-#include "kvstore/tuning/link_calibration.h"
-#include "kvstore/tuning/packing.h"
+#include "kvstore/job/path/data_path.h"
 #include "topology/options.h"
 #include "trainer/run/run_cache.h"
 
@@ -54,11 +53,10 @@ absl::StatusOr<PlanRequest> RequestFor(const RunContext& context,
   return request;
 }
 
-void SayNotes(RunContext& context, CalibrationCache& cache,
-              bool are_decisions = false) {
+void SayNotes(RunContext& context, CalibrationCache& cache) {
   for (std::string& note : cache.TakeNotes()) {
     context.observer.OnLine(note);
-    if (are_decisions) context.decisions.push_back(std::move(note));
+    context.decisions.push_back(std::move(note));
   }
 }
 
@@ -66,14 +64,6 @@ CompressionConfig PackedCompressionOf(const RunContext& context) {
   CompressionConfig compression = CompressionOf(context.setting);
   compression.packing = context.packing;
   return compression;
-}
-
-absl::Status MeasureLinkOnce(RunContext& context, CalibrationCache& cache) {
-  if (context.link.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(context.link, CalibrateLink(context.store, &cache, {}));
-  SayNotes(context, cache);
-  context.observer.OnLine(absl::StrCat("link: ", Describe(*context.link)));
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -92,45 +82,30 @@ Facts NetworkVariables() {
   return facts;
 }
 
-// An emulated link's rate is known, so that nothing is measured for `auto`.
-void SayPackingOfLink(RunContext& context) {
+void SayPacking(RunContext& context) {
+  const PackingMode told = context.setting.compression.packing;
+  const DataPath& path = context.store.group().data_path();
+  const double rate = path.link_bytes_per_s();
+  context.packing = ChoosePacking(told, rate);
   const std::vector<TensorReport> tensors = context.store.codecs().Report();
   const bool packs = absl::c_any_of(tensors, [](const TensorReport& tensor) {
     return absl::StartsWith(tensor.codec, "2bit");
   });
-  if (context.setting.compression.packing != PackingMode::kAuto || !packs ||
-      context.options.link_spec.bytes_per_s <= 0) {
-    return;
-  }
-  context.decisions.push_back(absl::StrFormat(
-      "packing %s: the emulated link of %.3g Gb/s is %s than a core packs",
-      ToString(context.packing), 8e-9 * context.options.link_spec.bytes_per_s,
-      context.packing == PackingMode::kRadix ? "slower" : "faster"));
+  if (told != PackingMode::kAuto || !packs) return;
+  const char* const link = path.transport.link_bytes_per_s > 0
+                               ? "emulated link"
+                               : "slowest machine's link";
+  const std::string why =
+      rate > 0
+          ? absl::StrFormat(
+                "the %s of %.3g Gb/s is %s than a core packs", link,
+                8e-9 * rate,
+                context.packing == PackingMode::kRadix ? "slower" : "faster")
+          : std::string(
+                "gradients stay on a machine, or no port tells its rate");
+  context.decisions.push_back(
+      absl::StrCat("packing ", ToString(context.packing), ": ", why));
   context.observer.OnLine(context.decisions.back());
-}
-
-absl::Status PackRun(RunContext& context) {
-  context.packing = context.store.codecs().packing();
-  if (context.packing != PackingMode::kAuto) {
-    SayPackingOfLink(context);
-    return absl::OkStatus();
-  }
-  CalibrationCache cache(CacheOptionsOf(context));
-  RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
-  const PackingOptions options{.compression = PackedCompressionOf(context),
-                               .link = context.link->figures,
-                               .cores = context.options.threads,
-                               .chunk_elems = context.options.chunk_elems,
-                               .cache = &cache};
-  ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
-                   SettlePacking(context.store, options));
-  SayNotes(context, cache);
-  context.packing = context.store.codecs().packing();
-  if (!decision.has_value()) return absl::OkStatus();
-  context.decisions.push_back(absl::StrCat("packing ", ToString(decision->mode),
-                                           ": ", decision->reason));
-  context.observer.OnLine(context.decisions.back());
-  return absl::OkStatus();
 }
 
 absl::Status RunPlan::Agree(RunContext& context,
@@ -242,7 +217,7 @@ absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors,
   } else {
     ASSIGN_OR_RETURN(decisions, auto_->Start());
   }
-  SayNotes(*context_, cache, /*are_decisions=*/true);
+  SayNotes(*context_, cache);
   for (const std::string& note : auto_->notes()) {
     context_->observer.OnLine(absl::StrCat("auto: ", note));
   }

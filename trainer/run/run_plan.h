@@ -15,10 +15,9 @@ namespace telegrad {
 // DistOptions::facts.
 Facts NetworkVariables();
 
-// Decides --gc-packing auto by what the link and the codec take, where that is
-// open, and says so. All workers call it at the same time, after the store's
-// Init. Errors as SettlePacking.
-absl::Status PackRun(RunContext& context);
+// After the store's Init: what --gc-packing auto is by the link's rate, and
+// why.
+void SayPacking(RunContext& context);
 
 // A run's plan: what the planner decided for all workers, and with --gc-type
 // auto the codec that it chooses while the run goes on.

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "kvstore/forecast.h"
-#include "kvstore/store_link.h"
 #include "trainer/networks/gpu_faults.h"
 #include "trainer/report/run_facts.h"
 #include "trainer/run/codec_table.h"
@@ -87,9 +86,7 @@ void FillMembers(const RunContext& context, RunSummary& summary) {
   for (const Device gpu : context.gpus) {
     summary.environment.push_back({"GPU", DescribeGpu(gpu)});
   }
-  if (StoreLink* link = context.store.link(); link != nullptr) {
-    summary.transport = link->transport_details();
-  }
+  summary.transport = context.store.transport_details();
   if (laboratory.emulate_workers == 0) return;
   summary.workers = laboratory.emulate_workers;
   summary.servers = laboratory.emulated_servers;

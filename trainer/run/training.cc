@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "kvstore/store_link.h"
 #include "trainer/checkpoint/checkpointing.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/data/dataset.h"
@@ -195,10 +194,10 @@ absl::Status Training::Init() {
   RETURN_IF_ERROR(context_.store.SetOptimizer(optimizer));
   RETURN_IF_ERROR(run_plan_.Agree(context_, specs));
   RETURN_IF_ERROR(context_.store.Init(specs, values).status());
-  RETURN_IF_ERROR(PackRun(context_));
-  if (StoreLink* link = context_.store.link(); link != nullptr) {
-    context_.observer.OnNotice(
-        absl::StrCat("connected: ", FirstOf(link->transport_details())));
+  SayPacking(context_);
+  const std::string transport = context_.store.transport_details();
+  if (!transport.empty()) {
+    context_.observer.OnNotice(absl::StrCat("connected: ", FirstOf(transport)));
   }
   TellPlan(context_, num_batches_ * context_.options.num_epochs);
   RETURN_IF_ERROR(PrepareSteps(optimizer));

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/device.h"
-#include "kvstore/tuning/link_calibration.h"
+#include "kvstore/kvstore.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "trainer/flags/options.h"
 #include "trainer/report/observer.h"
@@ -38,7 +38,6 @@ struct RunContext {
       std::filesystem::file_time_type::clock::now();
   ReportedPlan plan = {};                     // once it is made
   std::vector<TensorSpec> tensors = {};       // with what it decides of them
-  std::optional<LinkCalibration> link = {};   // once it is measured
   PackingMode packing = PackingMode::kPlain;  // once it is settled
   std::vector<Device> gpus = {};  // this worker's, once they are chosen
   // What was chosen since, and why, in order; for the summary, as the next one.

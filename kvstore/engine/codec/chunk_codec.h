@@ -98,7 +98,6 @@ class ChunkCodec {
   void Agree(const ChunkSettings& next) { codings_.Agree(next); }
 
   const Codings& codings() const { return codings_; }
-  void DecidePacking(uint8_t packing) { codings_.DecidePacking(packing); }
   // The mode whose codec encoded last; kPaused before.
   CodecMode encoded_in() const { return encoded_in_; }
   const Guard& guard() const { return guard_; }

@@ -49,17 +49,13 @@ absl::StatusOr<bool> ChunkSum::Propose(int contributor, int16_t scale) {
 }
 
 absl::Status ChunkSum::CheckFormat(const PushRecord& push) const {
-  const Coding& coding = this->coding();
-  const PayloadFormat own = coding.payload_format();
-  const bool is_other =
-      coding.other != nullptr && push.format.packing == coding.other->packing();
-  const PreparedCodec& codec = is_other ? *coding.other : *coding.codec;
-  const size_t most = codec.max_encoded_bytes();
+  const PayloadFormat own = format();
+  const size_t most = codec().max_encoded_bytes();
   const size_t bytes = push.payload_bytes;
-  const bool has_size = codec.traits().constant_width
+  const bool has_size = codec().traits().constant_width
                             ? bytes == most
                             : bytes > 0 && bytes <= most;
-  if (!has_size || !coding.Takes(push.format)) {
+  if (!has_size || push.format != own) {
     return absl::InvalidArgumentError(absl::StrCat(
         "push of ", bytes, " bytes, codec ", push.format.codec, " version ",
         push.format.codec_version, ", packing ", push.format.packing,
@@ -91,10 +87,6 @@ absl::Status ChunkSum::CheckSettings(const PushRecord& push) const {
       ", mode ", static_cast<int>(push.settings.mode), "; step ", step_,
       " with scale ", own.scale, ", mode ", static_cast<int>(own.mode),
       " is open"));
-}
-
-void ChunkSum::TakeFormat(const PayloadFormat& format) {
-  if (coding().other != nullptr) codings_.DecidePacking(format.packing);
 }
 
 void ChunkSum::Note(const ChunkWish& wish) {

@@ -63,9 +63,7 @@ class ChunkSum {
   // and settings left aside; whether these fit, too.
   absl::Status CheckFormat(const PushRecord& push) const;
   absl::Status CheckSettings(const PushRecord& push) const;
-  // Takes in what goes with a payload that passed both: the packing, before the
-  // payload is looked at; and its contributor's wish.
-  void TakeFormat(const PayloadFormat& format);
+  // Takes in the wish that goes with a payload that passed both.
   void Note(const ChunkWish& wish);
 
   // The result of the open round: payloads by contributor. `first` is who owns

@@ -52,7 +52,6 @@ absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
     if (option.field == &CodecOptions::packing &&
         !absl::StrContains(text, absl::StrCat(option.name, "="))) {
       spec.options.packing = packing == PackingMode::kRadix ? 1 : 0;
-      spec.is_packing_open = packing == PackingMode::kAuto;
     }
   }
   return spec;

@@ -15,13 +15,11 @@ class RE2;
 
 namespace telegrad {
 
-// A codec in a job. Its packing is open where the codec has several, the text
-// says none and the job neither (PackingMode::kAuto); `options` say plain then.
 struct JobCodec : CodecSpec {
   std::string text = {};
-  bool is_packing_open = false;
 };
-// By the codec's text and the job's packing. Errors as ParseCodecSpec.
+// By the codec's text and the job's packing, where the text says none; kAuto is
+// plain. Errors as ParseCodecSpec.
 absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
                                        PackingMode packing);
 

@@ -19,12 +19,6 @@ absl::StatusOr<Coding> MakeCoding(const CodecSetting& setting, size_t num_elems,
       FixedThreshold(setting.threshold, config.compression.batch_size);
   ASSIGN_OR_RETURN(coding.codec,
                    setting.codec->Prepare(num_elems, device, setting.options));
-  if (setting.is_packing_open) {
-    CodecOptions options = setting.options;
-    options.packing = 1;
-    ASSIGN_OR_RETURN(coding.other,
-                     setting.codec->Prepare(num_elems, device, options));
-  }
   return coding;
 }
 
@@ -34,23 +28,12 @@ bool IsLossless(const CodecSetting& setting) {
 
 }  // namespace
 
-PayloadFormat Coding::FormatOfPayload(const PreparedCodec& prepared) const {
-  const CodecTraits& traits = prepared.traits();
+PayloadFormat Coding::payload_format() const {
+  const CodecTraits& traits = codec->traits();
   return {.codec = static_cast<uint8_t>(traits.id),
           .codec_version = traits.wire_version,
-          .packing = prepared.packing(),
+          .packing = codec->packing(),
           .reply = format};
-}
-
-bool Coding::Takes(const PayloadFormat& payload) const {
-  return payload == FormatOfPayload(*codec) ||
-         (other != nullptr && payload == FormatOfPayload(*other));
-}
-
-void Coding::DecidePacking(uint8_t packing) {
-  if (other == nullptr) return;
-  if (packing == other->packing()) std::swap(codec, other);
-  if (packing == codec->packing()) other = nullptr;
 }
 
 absl::StatusOr<Codings> Codings::Make(const TensorLayout& layout,
@@ -126,20 +109,12 @@ absl::Status Codings::Load(StateReader& reader) {
   return absl::OkStatus();
 }
 
-bool Codings::has_open_packing() const {
-  return std::any_of(codecs_.begin(), codecs_.end(), [](const Coding& coding) {
-    return coding.other != nullptr;
-  });
-}
-
 size_t Codings::MaxFrameBytes() const {
   size_t most = 0;
   for (const Coding& coding : codecs_) {
     // A lossless codec sends the gradient from where it lies.
     if (coding.codec->traits().lossless) continue;
     most = std::max(most, coding.codec->max_encoded_bytes());
-    if (coding.other == nullptr) continue;
-    most = std::max(most, coding.other->max_encoded_bytes());
   }
   return most;
 }
@@ -148,18 +123,10 @@ size_t Codings::MaxReplyBytes(int num_contributors) const {
   size_t most = 0;
   for (const Coding& coding : codecs_) {
     if (coding.format == ReplyFormat::kDense) continue;
-    for (const PreparedCodec* codec :
-         {coding.codec.get(), coding.other.get()}) {
-      if (codec == nullptr) continue;
-      most =
-          std::max(most, ReplyBytes(*codec, coding.format, num_contributors));
-    }
+    most = std::max(most,
+                    ReplyBytes(*coding.codec, coding.format, num_contributors));
   }
   return most;
-}
-
-void Codings::DecidePacking(uint8_t packing) {
-  for (Coding& coding : codecs_) coding.DecidePacking(packing);
 }
 
 size_t Codings::IndexOf(CodecMode mode) {

@@ -16,8 +16,6 @@ namespace telegrad {
 // How a chunk travels in one mode.
 struct Coding {
   std::unique_ptr<PreparedCodec> codec;
-  // With another packing, while it is open which one is used.
-  std::unique_ptr<PreparedCodec> other = {};
   ReplyFormat format = ReplyFormat::kDense;
   CodecSetting setting = {};
   bool uses_scale = false;
@@ -28,14 +26,7 @@ struct Coding {
   }
   // What codecs' Reencode takes.
   int16_t UnitScale(int16_t scale) const { return uses_scale ? scale : 0; }
-  PayloadFormat payload_format() const { return FormatOfPayload(*codec); }
-  // Whether payloads of this format can come, the open choice left aside.
-  bool Takes(const PayloadFormat& payload) const;
-  // Ends the choice, if there is one, for this packing, if that is one of them.
-  void DecidePacking(uint8_t packing);
-
- private:
-  PayloadFormat FormatOfPayload(const PreparedCodec& prepared) const;
+  PayloadFormat payload_format() const;
 };
 
 // A chunk's codecs, prepared, and what is agreed about it: the same in all that
@@ -78,8 +69,6 @@ class Codings {
   }
   // The tensor's codecs, its own first.
   const std::vector<Coding>& codecs() const { return codecs_; }
-  bool has_open_packing() const;
-  void DecidePacking(uint8_t packing);
   // The most that an encoder of a lossy codec writes, and that a result is
   // which is not dense.
   size_t MaxFrameBytes() const;

@@ -82,10 +82,10 @@ absl::StatusOr<TensorLayout> ShardPlanner::Add(const TensorSpec& tensor) {
                       .reason = choice.reason,
                       .rates = tensor.rates};
   for (const JobCodec* spec : choice.specs) {
-    layout.codecs.push_back({.codec = spec->codec,
-                             .options = spec->options,
-                             .threshold = spec->threshold.value_or(threshold_),
-                             .is_packing_open = spec->is_packing_open});
+    layout.codecs.push_back(
+        {.codec = spec->codec,
+         .options = spec->options,
+         .threshold = spec->threshold.value_or(threshold_)});
   }
   if (choice.rows != nullptr) {
     layout.rows = {.codec = choice.rows->codec,

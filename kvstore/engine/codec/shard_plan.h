@@ -30,7 +30,6 @@ struct CodecSetting {
   const Codec* codec = nullptr;
   CodecOptions options = {};
   ThresholdSpec threshold = {};  // when the codec needs one
-  bool is_packing_open = false;  // `options` say plain until it is decided
 };
 
 struct TensorLayout {

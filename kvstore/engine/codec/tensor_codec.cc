@@ -12,11 +12,6 @@
 namespace telegrad {
 namespace {
 
-std::string PackingName(const Coding& coding) {
-  if (coding.other != nullptr) return "open";
-  return coding.codec->packing() == 1 ? "radix" : "plain";
-}
-
 static_assert(kMirrorAlignment % 16 == 0, "kernels' widest access");
 // Larger chunks that go dense are a copy of their own.
 constexpr size_t kMostGathered = size_t{64} << 10;
@@ -283,10 +278,6 @@ ChunkWish TensorCodec::EndWish() const {
   return WishOf(begun_wish_, *mean_square, coding);
 }
 
-void TensorCodec::DecidePacking(uint8_t packing) {
-  for (ChunkCodec& chunk : chunks_) chunk.DecidePacking(packing);
-}
-
 absl::StatusOr<std::string> TensorCodec::Save() const {
   StateWriter writer;
   for (const ChunkCodec& chunk : chunks_) {
@@ -323,9 +314,6 @@ TensorReport TensorCodec::Report(uint64_t rounds) const {
     const CodecMode wish = gave_up ? chunk.encoded_in() : wish_.load();
     const Coding& coding = codings.Of(IsDense(wish) ? CodecMode::kCodec : wish);
     report.codec = coding.codec->traits().name;
-    for (const Coding& each : codings.codecs()) {
-      if (each.setting.is_packing_open) report.packing = PackingName(each);
-    }
     report.reply = ReportedReply(coding.format);
     report.push_bytes += coding.codec->max_encoded_bytes();
     report.gave_up |= gave_up;

@@ -23,8 +23,7 @@ class TensorCodec {
       const EngineConfig& config);
 
   // Before the first use, of tensors that are Made: those on one device get
-  // neighbouring memory for what leaves it together. Again when packings were
-  // decided, before the first step.
+  // neighbouring memory for what leaves it together.
   static absl::Status Place(std::span<TensorCodec* const> tensors);
 
   const TensorSpec& spec() const { return spec_; }
@@ -49,7 +48,6 @@ class TensorCodec {
   // on any thread.
   absl::Status BeginWish(ConstBytes grad);
   ChunkWish EndWish() const;
-  void DecidePacking(uint8_t packing);
 
   // Between rounds, on any thread: what all chunks keep, and goes on with it,
   // on a device or not. DataLoss where it is of another tensor or codec.

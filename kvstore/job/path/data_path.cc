@@ -134,6 +134,11 @@ std::vector<int> RanksByPlace(const Plan& plan, size_t num_workers) {
   return ranks;
 }
 
+double DataPath::link_bytes_per_s() const {
+  if (transport.link_bytes_per_s > 0) return transport.link_bytes_per_s;
+  return plan.network == NetworkKind::kLocal ? 0 : plan.link_bytes_per_s;
+}
+
 bool DataPath::IsUnchecked(const TransportContext& context,
                            EndpointId endpoint) const {
   return context.IsInMemory(endpoint) ||

@@ -98,6 +98,10 @@ struct DataPath {
   // How frames in the memory of this member's GPUs go.
   MemoryPath memory = MemoryPath::kHost;
 
+  // The rate that members decide by, the same for all: the emulated link's,
+  // else the plan's, per direction. 0: no port tells it, or nothing leaves the
+  // machine.
+  double link_bytes_per_s() const;
   // Whether frames to and from a peer need no checksum of their payload: they
   // stay in memory, or some in the job are in the memory of GPUs, where none is
   // computed, and the network checks its packets.

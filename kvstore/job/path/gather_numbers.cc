@@ -32,8 +32,7 @@ absl::StatusOr<std::vector<double>> ParseNumbers(size_t rank,
                    " numbers were expected"));
 }
 
-}  // namespace
-
+// Everybody's numbers, by rank.
 absl::StatusOr<std::vector<std::vector<double>>> GatherNumbers(
     WorkerGroup& group, absl::string_view name, std::span<const double> mine) {
   const std::string text =
@@ -53,6 +52,8 @@ absl::StatusOr<std::vector<std::vector<double>>> GatherNumbers(
   }
   return numbers;
 }
+
+}  // namespace
 
 absl::Status GatherSlowest(WorkerGroup& group, absl::string_view name,
                            std::span<const SlowestNumber> numbers) {

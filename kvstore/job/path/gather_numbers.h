@@ -4,18 +4,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kvstore/job/path/worker_group.h"
 #include "topology/calibration.h"
 
 namespace telegrad {
-
-// All workers meet; each gets everybody's numbers by rank, as many as it gives
-// and rounded to nine digits, its own as well. They must be finite and not
-// negative. Errors are the group's, or InvalidArgument for what a worker sent.
-absl::StatusOr<std::vector<std::vector<double>>> GatherNumbers(
-    WorkerGroup& group, absl::string_view name, std::span<const double> mine);
 
 // A number of which the slowest worker's counts: the largest time, the smallest
 // speed.
@@ -25,7 +18,8 @@ struct SlowestNumber {
 };
 
 // All workers meet; each number becomes the slowest worker's, for all alike and
-// rounded. Errors as GatherNumbers, with nothing changed.
+// rounded to nine digits. They must be finite and not negative. Errors are the
+// group's, or InvalidArgument for what a worker sent, with nothing changed.
 absl::Status GatherSlowest(WorkerGroup& group, absl::string_view name,
                            std::span<const SlowestNumber> numbers);
 

@@ -7,7 +7,6 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/ps/wire/job_config.h"
-#include "topology/calibration.h"
 
 namespace telegrad {
 namespace {
@@ -349,31 +348,6 @@ void HostStore::RunChains() {
 
 CodecControl& HostStore::codecs() {
   return second_ == nullptr ? pusher_ : second_->codecs();
-}
-
-absl::StatusOr<LinkFigures> HostStore::Measure(Duration at_most) {
-  Calibration told;
-  RETURN_IF_ERROR(workers_->Together(
-      [&](const HostWorkers::Tell& tell) -> absl::Status {
-        ASSIGN_OR_RETURN(const LinkFigures figures,
-                         second_->link()->Measure(at_most));
-        told.links = {figures};
-        return tell(CalibrationToJson(told, -1));
-      },
-      [&](const std::string& text) -> absl::Status {
-        ASSIGN_OR_RETURN(told, CalibrationFromJson(text));
-        return absl::OkStatus();
-      }));
-  if (told.links.size() == 1) return told.links[0];
-  return absl::InternalError("the worker that pushes told of no link");
-}
-
-double HostStore::load() const { return pusher_.facts().load; }
-
-std::string HostStore::identity() const { return pusher_.facts().identity; }
-
-std::string HostStore::transport_details() const {
-  return pusher_.facts().transport_details;
 }
 
 absl::StatusOr<std::string> HostStore::Save() {

@@ -27,7 +27,7 @@ namespace telegrad {
 // which gives it memory of its own until a ticket is done. What is pushed is
 // overwritten there by the round's result. Public methods are thread-safe after
 // Init.
-class HostStore : public KVStore, private StoreLink, private StateAccess {
+class HostStore : public KVStore, private StateAccess {
  public:
   // Makes a store of several workers, with one device each, for these.
   using MakeStore = std::function<std::unique_ptr<KVStore>(WorkerGroup& group)>;
@@ -53,7 +53,9 @@ class HostStore : public KVStore, private StoreLink, private StateAccess {
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
   CodecControl& codecs() override;
-  StoreLink* link() override { return this; }
+  std::string transport_details() const override {
+    return pusher_.transport_details();
+  }
   StateAccess* states() override { return this; }
   StoreStats stats() const override;
   void Close() override;
@@ -79,11 +81,7 @@ class HostStore : public KVStore, private StoreLink, private StateAccess {
     HostRows* rows = nullptr;
   };
 
-  // StoreLink and StateAccess: together with the worker that pushes.
-  absl::StatusOr<LinkFigures> Measure(Duration at_most) override;
-  double load() const override;
-  std::string identity() const override;
-  std::string transport_details() const override;
+  // StateAccess: together with the worker that pushes.
   absl::StatusOr<std::string> Save() override;
   absl::Status Load(absl::string_view text) override;
   CodecStates* codec_states() override {

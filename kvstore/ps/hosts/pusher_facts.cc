@@ -8,7 +8,6 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/ps/wire/json_fields.h"
-#include "kvstore/store_link.h"
 
 namespace telegrad {
 namespace {
@@ -17,7 +16,7 @@ using FactsJson = JsonFields::Json;
 
 // What a text is of.
 constexpr char kReports[] = "reports ";
-constexpr char kFacts[] = "facts ";
+constexpr char kTransport[] = "transport ";
 
 constexpr size_t kReportsInAText = 256;  // each has less than 4 KiB
 
@@ -37,25 +36,6 @@ absl::Status NoFacts() {
       "the worker that pushes for this host says nothing of use of its store");
 }
 
-std::string ToText(const PusherFacts& facts) {
-  return Dump({{"packing", static_cast<unsigned>(facts.packing)},
-               {"load", facts.load},
-               {"identity", facts.identity},
-               {"transport", facts.transport_details}});
-}
-
-absl::StatusOr<PusherFacts> ReadPusherFacts(absl::string_view text) {
-  const auto json = FactsJson::parse(text.begin(), text.end(), nullptr, false);
-  JsonFields fields(json, kJobConfigFields);
-  PusherFacts facts;
-  facts.packing = static_cast<PackingMode>(fields.Integer("packing", 0u, 2u));
-  facts.load = fields.Number("load");
-  facts.identity = fields.Text("identity");
-  facts.transport_details = fields.Text("transport");
-  if (!fields.status().ok()) return NoFacts();
-  return facts;
-}
-
 std::vector<std::string> ReportTexts(const std::vector<TensorReport>& reports,
                                      size_t first) {
   std::vector<std::string> texts;
@@ -71,7 +51,6 @@ std::vector<std::string> ReportTexts(const std::vector<TensorReport>& reports,
                       {"has_rule", each.has_rule ? 1u : 0u},
                       {"reason", Cut(each.reason)},
                       {"reply", Cut(each.reply)},
-                      {"packing", Cut(each.packing)},
                       {"push_bytes", each.push_bytes},
                       {"is_dense", each.is_dense ? 1u : 0u}});
     }
@@ -95,7 +74,6 @@ absl::StatusOr<std::vector<TensorReport>> ReadReports(absl::string_view text) {
     report.has_rule = fields.Integer("has_rule", 0, 1) > 0;
     report.reason = fields.Text("reason");
     report.reply = fields.Text("reply");
-    report.packing = fields.Text("packing");
     report.push_bytes =
         fields.Integer<uint64_t>("push_bytes", 0, 64 * kMaxTensorElems);
     report.is_dense = fields.Integer("is_dense", 0, 1) > 0;
@@ -110,13 +88,7 @@ std::vector<std::string> PusherTexts(KVStore& store, size_t num_tensors) {
   const std::vector<TensorReport> reports = store.codecs().Report();
   std::vector<std::string> texts =
       ReportTexts(reports, reports.size() - num_tensors);
-  const StoreLink& link = *store.link();
-  texts.push_back(absl::StrCat(
-      kFacts,
-      ToText(PusherFacts{.packing = store.codecs().packing(),
-                         .load = link.load(),
-                         .identity = link.identity(),
-                         .transport_details = link.transport_details()})));
+  texts.push_back(absl::StrCat(kTransport, store.transport_details()));
   return texts;
 }
 
@@ -128,14 +100,14 @@ absl::Status PusherCodecs::Hear(absl::string_view text) {
     reports_.insert(reports_.end(), reports.begin(), reports.end());
     return absl::OkStatus();
   }
-  absl::ConsumePrefix(&text, kFacts);
-  ASSIGN_OR_RETURN(facts_, ReadPusherFacts(text));
+  if (!absl::ConsumePrefix(&text, kTransport)) return NoFacts();
+  transport_details_ = std::string(text);
   return absl::OkStatus();
 }
 
-PusherFacts PusherCodecs::facts() const {
+std::string PusherCodecs::transport_details() const {
   MutexLock lock(&mutex_);
-  return facts_;
+  return transport_details_;
 }
 
 void PusherCodecs::SetNumCodecs(int count) {
@@ -151,19 +123,6 @@ absl::Status PusherCodecs::SetCodec(Key key, int codec) {
                      " of ", num_codecs_));
   }
   reports_[key].is_dense = codec == kDenseCodec;
-  return absl::OkStatus();
-}
-
-PackingMode PusherCodecs::packing() const { return facts().packing; }
-
-absl::Status PusherCodecs::SetPacking(PackingMode mode) {
-  MutexLock lock(&mutex_);
-  if (facts_.packing != PackingMode::kAuto || mode == PackingMode::kAuto) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("SetPacking to ", ToString(mode), " of a store with ",
-                     ToString(facts_.packing)));
-  }
-  facts_.packing = mode;
   return absl::OkStatus();
 }
 

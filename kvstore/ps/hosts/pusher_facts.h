@@ -12,16 +12,9 @@
 namespace telegrad {
 
 // What the workers of a host are told about the store of the one that pushes,
-// so that all of them tune it alike.
-struct PusherFacts {
-  PackingMode packing = PackingMode::kPlain;
-  double load = 1;  // StoreLink's, as the two below
-  std::string identity = {};
-  std::string transport_details = {};
-};
-
-// The facts of the pusher's store after an Init of `num_tensors`, as texts that
-// are short enough for a gather.
+// so that all of them tune it alike: its reports after an Init of
+// `num_tensors`, and its transport, as texts that are short enough for a
+// gather.
 std::vector<std::string> PusherTexts(KVStore& store, size_t num_tensors);
 
 // What these say, on all workers of the host; to those that do not push it is
@@ -30,19 +23,17 @@ class PusherCodecs : public CodecControl {
  public:
   // Any bytes; InvalidArgument.
   absl::Status Hear(absl::string_view text);
-  PusherFacts facts() const;
+  std::string transport_details() const;
   // The type's and its alternatives.
   void SetNumCodecs(int count);
 
   absl::Status SetCodec(Key key, int codec) override;
-  PackingMode packing() const override;
-  absl::Status SetPacking(PackingMode mode) override;
   std::vector<TensorReport> Report() const override;
 
  private:
   mutable Mutex mutex_;
   int num_codecs_ ABSL_GUARDED_BY(mutex_) = 1;
-  PusherFacts facts_ ABSL_GUARDED_BY(mutex_);
+  std::string transport_details_ ABSL_GUARDED_BY(mutex_);
   std::vector<TensorReport> reports_ ABSL_GUARDED_BY(mutex_);
 };
 

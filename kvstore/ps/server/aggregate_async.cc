@@ -46,7 +46,6 @@ absl::StatusOr<Aggregator::Admission> AsyncAggregator::Admit(
                      " before the last one was answered"));
   }
   RETURN_IF_ERROR(slot.sum.CheckSettings(push));
-  slot.sum.TakeFormat(push.format);
   slot.phase = Phase::kTaken;
   slot.push = push;
   slot.frame = config_.buffers->Get(slot.sum.codec().max_encoded_bytes());

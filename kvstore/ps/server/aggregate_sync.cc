@@ -26,7 +26,6 @@ absl::StatusOr<Aggregator::Admission> SyncAggregator::Admit(
     return Admission{.target = {}, .is_duplicate = true};
   }
   RETURN_IF_ERROR(sum_.CheckSettings(push));
-  sum_.TakeFormat(push.format);
   slot.is_taken = true;
   values_.Pass(worker);
   slot.push = push;

@@ -14,7 +14,6 @@
 #include "kvstore/ps/server/served_tensors.h"
 #include "kvstore/ps/server/server_timeline.h"
 #include "kvstore/ps/wire/frame_sender.h"
-#include "kvstore/ps/wire/link_probe.h"
 #include "kvstore/server.h"
 
 namespace telegrad {
@@ -41,10 +40,7 @@ class DistServer : private TransportHandler, private AnswerSink {
     bool is_unchecked = false;  // then: DataPath::IsUnchecked
     TimePoint since;
     std::vector<Buffer> discards;  // payloads of duplicates, while they arrive
-    // Probes that have not been answered, and where all their payloads go.
-    std::shared_ptr<size_t> num_probes = std::make_shared<size_t>(0);
-    Buffer probe_buffer;
-    Buffer declaration;  // while it arrives
+    Buffer declaration;            // while it arrives
   };
 
   // server.cc
@@ -80,10 +76,6 @@ class DistServer : private TransportHandler, private AnswerSink {
 
   absl::StatusOr<Bytes> JudgeHeader(Session& session, ConstBytes header,
                                     size_t payload_bytes);
-
-  // server_probe.cc: how fast the link is.
-  absl::StatusOr<Bytes> BeginProbe(Session& session, const FrameHeader& header);
-  void AnswerProbe(Session& session, const FrameHeader& header);
 
   // server_rounds.cc: what they want.
   absl::Status CheckRoute(const Session& session,
@@ -121,7 +113,6 @@ class DistServer : private TransportHandler, private AnswerSink {
     std::string why;
   };
   std::vector<LostWorker> lost_;
-  std::shared_ptr<Buffer> echo_;  // the payload of all echoes
   // Some worker's frames need a checksum.
   std::atomic<bool> has_far_workers_{false};
   int64_t num_duplicates_ = 0;

@@ -56,9 +56,7 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
         absl::StrCat("frame of type ", static_cast<int>(header.type),
                      " of a worker for which another one pushes"));
   }
-  if (header.type == FrameType::kProbe) return BeginProbe(session, header);
   if (IsDeclaration(header.type)) return BeginDeclaration(session, header);
-  if (*session.num_probes == 0) session.probe_buffer = Buffer();
   ASSIGN_OR_RETURN(ServedChunk* const chunk, tensors_->Find(header));
   switch (header.type) {
     case FrameType::kPush:
@@ -110,10 +108,6 @@ absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
 absl::Status DistServer::HandleMessage(Session& session,
                                        const FrameHeader& header,
                                        ConstBytes header_bytes, Bytes payload) {
-  if (header.type == FrameType::kProbe) {
-    AnswerProbe(session, header);
-    return absl::OkStatus();
-  }
   if (header.type == FrameType::kPush || header.type == FrameType::kPushRows) {
     ASSIGN_OR_RETURN(ServedChunk* const chunk, tensors_->Find(header));
     HandlePush(session, header, header_bytes, payload, *chunk);

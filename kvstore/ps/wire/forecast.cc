@@ -32,7 +32,6 @@ absl::StatusOr<TensorForecast> ForecastOf(const TensorSpec& tensor,
   report.has_rule = layout.has_rule;
   report.reason = layout.reason;
   report.reply = ReportedReply(format);
-  report.packing = setting.is_packing_open ? "open" : "";
   const size_t headers = kFrameHeaderBytes * forecast.num_chunks;
   const size_t floats = 4 * tensor.num_elems;
   const bool has_momentum = request.compression.momentum != PushMomentum::kNone;

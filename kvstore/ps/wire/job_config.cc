@@ -262,7 +262,7 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   gc.batch_size = fields.Integer("batch_size", 1, 1 << 30);
   gc.min_bytes = fields.Integer("min_bytes", int64_t{0}, kMost);
   gc.reply = static_cast<ReplyMode>(fields.Integer("reply", 0u, 3u));
-  gc.packing = static_cast<PackingMode>(fields.Integer("packing", 0u, 2u));
+  gc.packing = static_cast<PackingMode>(fields.Integer("packing", 0u, 1u));
   gc.nonfinite =
       static_cast<NonFinitePolicy>(fields.Integer("nonfinite", 0u, 3u));
   gc.warmup_steps = fields.Integer("warmup_steps", int64_t{0}, kMost);

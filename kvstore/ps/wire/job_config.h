@@ -10,7 +10,7 @@
 namespace telegrad {
 
 // What worker 0 tells all servers of new tensors, and what every worker must
-// have the same; the settings never change but for an open packing.
+// have the same; the settings never change.
 struct JobConfig {
   std::vector<TensorSpec> tensors;
   CompressionConfig compression;

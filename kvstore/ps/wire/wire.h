@@ -26,7 +26,7 @@
 // docs/wire_format.md tells what each field means for each type.
 namespace telegrad {
 
-constexpr uint8_t kFrameVersion = 2;
+constexpr uint8_t kFrameVersion = 3;
 
 enum class FrameType : uint8_t {
   kHello = 1,      // worker -> server: handshake
@@ -41,8 +41,6 @@ enum class FrameType : uint8_t {
   kPush = 10,      // worker -> server: encoded gradient
   kReply = 11,     // server -> worker: result of the round
   kAck = 12,       // server -> worker: round done, nothing asked for
-  kProbe = 13,     // worker -> server: bytes that measure the link
-  kEcho = 14,      // server -> worker: answer, with the bytes asked for
   kDeclare = 15,   // worker 0 -> server: new tensors, and the job's settings
   kDeclared = 16,  // server -> worker 0: they are known
   kRates = 17,     // worker 0 -> server: the optimizer's new rates

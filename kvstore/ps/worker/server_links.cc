@@ -154,11 +154,6 @@ void ServerLinks::Wake() {
   if (is_open_) transport_->Wake();
 }
 
-bool ServerLinks::is_open() const {
-  MutexLock lock(&mutex_);
-  return is_open_;
-}
-
 double ServerLinks::io_cpu_s() const {
   MutexLock lock(&mutex_);
   return clock_.has_value() ? SecondsOf(*clock_) : cpu_s_;
@@ -267,7 +262,7 @@ void ServerLinks::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   const int server = found->second;
   const FrameHeader header = ReadFrameHeader(bytes);  // judged by OnHeader
   if (!At(server).is_ready) return OnHandshake(server, header, payload);
-  receiver_.OnFrame(server, header, bytes, payload);
+  receiver_.OnFrame(header, bytes, payload);
 }
 
 void ServerLinks::OnHandshake(int server, const FrameHeader& header,

@@ -29,8 +29,8 @@ class ServerLinks : private TransportHandler {
     // Where a frame's payload goes. An error ends the job.
     virtual absl::StatusOr<Bytes> OnHeader(int server,
                                            const FrameHeader& header) = 0;
-    virtual void OnFrame(int server, const FrameHeader& header,
-                         ConstBytes header_bytes, Bytes payload) = 0;
+    virtual void OnFrame(const FrameHeader& header, ConstBytes header_bytes,
+                         Bytes payload) = 0;
     // Nothing is sent or received any more.
     virtual void OnEnd() = 0;
   };
@@ -48,7 +48,6 @@ class ServerLinks : private TransportHandler {
   // runs on it. Else nothing becomes of it.
   void Post(std::function<void()> job);
   void Wake();
-  bool is_open() const;
   double io_cpu_s() const;
 
   // By the io thread.

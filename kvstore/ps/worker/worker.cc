@@ -41,7 +41,6 @@ DistWorker::DistWorker(const StoreOptions& options, const StoreTraits& traits,
       pipeline_(options_, traits_, group, failure_, links_, engine_, tensors_),
       links_(group, failure_, *this),
       questions_(links_, failure_, group.options().operation_timeout),
-      link_(group, links_, failure_),
       codecs_(tensors_),
       states_(traits_, group, config_, engine_, tensors_, questions_,
               failure_) {
@@ -58,11 +57,8 @@ absl::Status DistWorker::SetCompression(const CompressionConfig& config) {
     return absl::FailedPreconditionError("SetCompression after Init");
   }
   config_.compression = config;
-  const TransportOptions& transport = group_.data_path().transport;
-  if (const double rate = transport.link_bytes_per_s; rate > 0) {
-    config_.compression.packing = ChoosePacking(config.packing, rate);
-  }
-  codecs_.Configure(config_.compression.packing);
+  config_.compression.packing =
+      ChoosePacking(config.packing, group_.data_path().link_bytes_per_s());
   return absl::OkStatus();
 }
 
@@ -194,7 +190,6 @@ absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerTensor> tensor,
                    MakeWorkerTensor(spec, layout, engine));
   tensor->device = device;
-  codecs_.Add(*tensor->codec);
   key_of_[spec.name] = static_cast<Key>(tensors_.size());
   tensors_.Add(std::move(tensor));
   return absl::OkStatus();
@@ -248,8 +243,6 @@ StoreStats DistWorker::stats() const {
 absl::StatusOr<Bytes> DistWorker::OnHeader(int server,
                                            const FrameHeader& header) {
   switch (header.type) {
-    case FrameType::kEcho:
-      return link_.OnHeader(server, header);
     case FrameType::kDeclared:
     case FrameType::kState:
       return questions_.OnHeader(server, header);
@@ -258,11 +251,9 @@ absl::StatusOr<Bytes> DistWorker::OnHeader(int server,
   }
 }
 
-void DistWorker::OnFrame(int server, const FrameHeader& header,
-                         ConstBytes header_bytes, Bytes payload) {
+void DistWorker::OnFrame(const FrameHeader& header, ConstBytes header_bytes,
+                         Bytes payload) {
   switch (header.type) {
-    case FrameType::kEcho:
-      return link_.OnEcho(server);
     case FrameType::kDeclared:
       return;
     case FrameType::kState:
@@ -276,7 +267,6 @@ void DistWorker::OnEnd() {
   const absl::Status why = failure_.status();
   pipeline_.End(why);
   questions_.End(why);
-  link_.End(why);
 }
 
 void DistWorker::Close() {

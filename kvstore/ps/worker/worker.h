@@ -16,7 +16,6 @@
 #include "kvstore/ps/worker/server_questions.h"
 #include "kvstore/ps/worker/worker_codecs.h"
 #include "kvstore/ps/worker/worker_device.h"
-#include "kvstore/ps/worker/worker_link.h"
 #include "kvstore/ps/worker/worker_states.h"
 
 namespace telegrad {
@@ -52,7 +51,7 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   // worker that pushes for it has set.
   void Follow(Key key) { tensors_[key].turns.Follow(); }
   CodecControl& codecs() override { return codecs_; }
-  StoreLink* link() override { return &link_; }
+  std::string transport_details() const override { return links_.details(); }
   StateAccess* states() override { return &states_; }
   StoreStats stats() const override;
   void Close() override;
@@ -60,7 +59,7 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   // ServerLinks::Receiver.
   absl::StatusOr<Bytes> OnHeader(int server,
                                  const FrameHeader& header) override;
-  void OnFrame(int server, const FrameHeader& header, ConstBytes header_bytes,
+  void OnFrame(const FrameHeader& header, ConstBytes header_bytes,
                Bytes payload) override;
   void OnEnd() override;
 
@@ -92,7 +91,6 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   std::atomic<bool> is_stopping_{false};
   ServerLinks links_;
   ServerQuestions questions_;
-  WorkerLink link_;
   WorkerCodecs codecs_;
   WorkerStates states_;
   mutable Mutex mutex_;  // guards devices_

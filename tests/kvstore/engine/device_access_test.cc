@@ -132,7 +132,6 @@ class Job {
       ASSERT_THAT(sum.CheckSettings(push), IsOk());
       ASSERT_THAT(sum.codec().Validate({payload.data(), payload.size()}),
                   IsOk());
-      sum.TakeFormat(push.format);
       sum.Note(push.wish);
       payloads.emplace_back(payload.data(), payload.size());
     }

@@ -89,7 +89,6 @@ class Devices {
       push.payload_bytes = encoded.payload.size;
       RETURN_IF_ERROR(sum.CheckFormat(push));
       RETURN_IF_ERROR(sum.CheckSettings(push));
-      sum.TakeFormat(push.format);
       RETURN_IF_ERROR(sum.codec().Validate(encoded.payload));
       sum.Note(push.wish);
       payloads.push_back(encoded.payload);

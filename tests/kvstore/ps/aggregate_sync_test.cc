@@ -17,42 +17,6 @@ using testing::Round;
 using testing::StatusIs;
 using testing::Verdict;
 
-// What the first push says holds, of those that the codec has.
-TEST_F(Round, TakesAnOpenPackingFromTheFirstPush) {
-  const Codec* codec = *FindCodec("2bit");
-  const CodecSetting setting{
-      .codec = codec,
-      .options = StandardOptions(codec->traits()),
-      .threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f},
-      .is_packing_open = true};
-  for (const bool is_radix : {false, true}) {
-    const uint8_t packing = is_radix ? 1 : 0;
-    const uint8_t other = is_radix ? 0 : 1;
-    Make("2bit", ReplyMode::kSum);
-    CodecOptions options = setting.options;
-    options.packing = packing;
-    codec_ = *codec->Prepare(kElems, Device{}, options);
-    Open(setting);
-    FrameHeader header = Header();
-    const auto refuses = [&](uint8_t wrong) {
-      FrameHeader bad = header;
-      bad.packing = wrong;
-      EXPECT_THAT(Begin(1, bad),
-                  StatusIs(absl::StatusCode::kInvalidArgument, "packing"));
-    };
-    refuses(2);
-    header.packing = packing;
-    EXPECT_FALSE(Push(0, header, Payload(0, 0)));
-    refuses(other);
-    EXPECT_FALSE(Push(1, header, Payload(1, 0)));
-    EXPECT_TRUE(Push(2, header, Payload(2, 0)));
-    EXPECT_EQ(Finish().size(), codec_->sum_bytes(kWorkers));
-    header.step = 1;
-    refuses(other);
-    EXPECT_FALSE(Push(1, header, Payload(1, 1)));
-  }
-}
-
 TEST_F(Round, CountsDistinctWorkers) {
   Make("2bit", ReplyMode::kSum);
   const FrameHeader header = Header();
@@ -181,21 +145,6 @@ TEST_F(Round, TakesNoValueInAWorkersRound) {
   Push(1, Header(), Buffer(4 * kElems));
   EXPECT_THAT(rounds_->OnPull(1, {.wants_broadcast = true}, *this),
               StatusIs(absl::StatusCode::kInvalidArgument, "within a round"));
-}
-
-// Nothing of a header that is refused stays.
-TEST_F(Round, KeepsThePackingOpenAfterAPushThatIsRefused) {
-  const Codec* codec = *FindCodec("2bit");
-  Make("2bit", ReplyMode::kSum);
-  Open({.codec = codec,
-        .options = StandardOptions(codec->traits()),
-        .threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f},
-        .is_packing_open = true});
-  FrameHeader radix = Header();  // with the size of plain codes
-  radix.packing = 1;
-  EXPECT_THAT(Begin(0, radix),
-              StatusIs(absl::StatusCode::kInvalidArgument, "packing"));
-  EXPECT_EQ(*Begin(0, Header()), kAccept);
 }
 
 TEST_F(Round, AgreesOnTheLargestWishTwoRoundsLater) {

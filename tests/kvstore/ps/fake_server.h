@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -48,23 +47,6 @@ class FakeServer : private TransportHandler {
       changed_.WaitUntil(&mutex_, deadline);
     }
   }
-  // Sends the worker an echo that nobody asked for.
-  void SendEcho(size_t bytes) {
-    {
-      MutexLock lock(&mutex_);
-      echo_ = Buffer(bytes);
-      has_echo_ = true;
-    }
-    transport_->Wake();
-  }
-  // Answers probes from now on, and those that have come.
-  void AnswerProbes() {
-    {
-      MutexLock lock(&mutex_);
-      answers_probes_ = true;
-    }
-    transport_->Wake();
-  }
   // From now on takes a push only once it may: until then its payload stays
   // where the worker has it.
   void HoldPushes() { may_take_pushes_ = false; }
@@ -83,15 +65,6 @@ class FakeServer : private TransportHandler {
     EXPECT_THAT(PostAddress(**control, *transport_->Listen()), IsOk());
     epoch_ = (*control)->membership().epoch;
     while (!is_stopping_) {
-      {
-        MutexLock lock(&mutex_);
-        if (has_echo_) Send(worker_, FrameType::kEcho, echo_.view());
-        has_echo_ = false;
-        while (answers_probes_ && !owed_bytes_.empty()) {
-          Send(worker_, FrameType::kEcho, {zeros_.data(), owed_bytes_.front()});
-          owed_bytes_.pop_front();
-        }
-      }
       transport_->Progress(Clock::now() + std::chrono::milliseconds(50));
     }
     transport_.reset();
@@ -112,11 +85,9 @@ class FakeServer : private TransportHandler {
   }
   void OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) override {
     const FrameHeader header = *ParseFrameHeader(bytes);
-    worker_ = from;
     {
       MutexLock lock(&mutex_);
       last_ = header.type;
-      if (last_ == FrameType::kProbe) owed_bytes_.push_back(header.step);
       changed_.NotifyAll();
     }
     const absl::string_view text(reinterpret_cast<char*>(payload.data),
@@ -150,15 +121,10 @@ class FakeServer : private TransportHandler {
   HandshakeServer handshake_;
   std::string answer_;
   uint64_t epoch_ = 0;
-  EndpointId worker_ = 0;
   Mutex mutex_;
   CondVar changed_;
   FrameType last_ ABSL_GUARDED_BY(mutex_) = FrameType::kHello;
-  Buffer echo_;  // stays once has_echo_
-  bool has_echo_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<size_t> owed_bytes_ ABSL_GUARDED_BY(mutex_);  // of echoes
-  bool answers_probes_ ABSL_GUARDED_BY(mutex_) = false;
-  const Buffer zeros_{kStateBytes};  // more than any echo has
+  const Buffer zeros_{kStateBytes};
   std::vector<Buffer> buffers_;
   std::unique_ptr<TransportContext> transport_;
   std::atomic<bool> may_take_pushes_{true};

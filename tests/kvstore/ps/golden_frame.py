@@ -12,7 +12,7 @@ def crc32c(data, crc=0):
 
 
 header = struct.pack(
-    "<4sBBHQQIIIIHHHhBBBBBBh", b"TGR1", 2, 10, 1, 0x0102030405060708, 9, 10,
+    "<4sBBHQQIIIIHHHhBBBBBBh", b"TGR1", 3, 10, 1, 0x0102030405060708, 9, 10,
     11, 12, 5, 13, 14, 15, -7, 1, 1, 2, 0, 0, 0, -6)
 assert len(header) == 56
 payload_crc = struct.pack("<I", crc32c(header + b"hello"))

@@ -99,32 +99,8 @@ const Case kWellFormed[] = {
     {"AnAck", kBad, "type 12", [](H& h, P&) { h.type = FrameType::kAck; }},
     {"AValue", kBad, "type 7", [](H& h, P&) { h.type = FrameType::kValue; }},
     {"AHello", kBad, "type 1", [](H& h, P&) { h.type = FrameType::kHello; }},
-    {"AnEcho", kBad, "type 14", [](H& h, P&) { h.type = FrameType::kEcho; }},
-    {"AHugeProbe", kBad, "probe of 1048577",
-     [](H& h, P& p) {
-       h.type = FrameType::kProbe;
-       p.resize((1 << 20) + 1);
-     }},
-    {"AProbeThatAsksForTooMuch", kBad, "asks for 1048577",
-     [](H& h, P&) {
-       h.type = FrameType::kProbe;
-       h.step = (1 << 20) + 1;
-     }},
-    {"AProbeThatAsksForTheMost", kBad, "asks for 18446744073709551615",
-     [](H& h, P&) {
-       h.type = FrameType::kProbe;
-       h.step = UINT64_MAX;
-     }},
-    {"AProbeOfAnotherWorker", kBad, "from 0",
-     [](H& h, P&) {
-       h.type = FrameType::kProbe;
-       h.source = 0;
-     }},
-    {"AProbeOfAnOldEpoch", kBad, "epoch 0",
-     [](H& h, P&) {
-       h.type = FrameType::kProbe;
-       h.epoch = 0;
-     }},
+    {"AProbeOfVersion2", kBad, "type 13",
+     [](H& h, P&) { h.type = static_cast<FrameType>(13); }},
     {"RowsOfATensorWithoutAny", kBad, "it has no rows",
      [](H& h, P&) { h.type = FrameType::kPushRows; }},
     {"APullOfRowsOfATensorWithoutAny", kBad, "it has no rows",
@@ -262,27 +238,6 @@ TEST_F(HostileWorker, DuplicatesCountOnce) {
     raw_->Send(Push(), std::string(kPushBytes, '\xff'));
   }
   ExpectUndisturbed(ticket);
-}
-
-TEST_F(HostileWorker, ProbesDoNotDisturbARound) {
-  const Ticket ticket = HonestPush();
-  FrameHeader probe = Push();
-  probe.type = FrameType::kProbe;
-  for (int i = 0; i < 20; ++i) {
-    probe.step = 1 << 20;
-    raw_->Send(probe, std::string(size_t{1} << 16, 'x'));
-  }
-  EXPECT_TRUE(raw_->Await(FrameType::kEcho));
-  ExpectUndisturbed(ticket);
-}
-
-// It never takes what it asked for.
-TEST_F(HostileWorker, ProbesAreCounted) {
-  FrameHeader probe = Push();
-  probe.type = FrameType::kProbe;
-  probe.step = 1 << 20;
-  for (int i = 0; i < 300; ++i) raw_->Send(probe, "");
-  ExpectFatal(kBad, "not answered yet");
 }
 
 TEST_F(HostileWorker, StrangersDoNotDisturbARound) {

@@ -203,21 +203,6 @@ TEST(Packing, IsTheJobsWhereTheCodecSaysNothing) {
   EXPECT_EQ(packing_of("c"), 0);
 }
 
-TEST(Packing, IsOpenWhereNeitherTheCodecNorTheJobSaysIt) {
-  for (const PackingMode mode :
-       {PackingMode::kPlain, PackingMode::kRadix, PackingMode::kAuto}) {
-    for (const auto& [text, has_choice] :
-         {std::pair("2bit", true), std::pair("2bit:packing=0", false),
-          std::pair("2bit:packing=1", false), std::pair("int8", false)}) {
-      const auto codec = ParseJobCodec(text, mode);
-      ASSERT_THAT(codec, IsOk());
-      EXPECT_EQ(codec->is_packing_open,
-                has_choice && mode == PackingMode::kAuto)
-          << text << " " << ToString(mode);
-    }
-  }
-}
-
 TEST(JobConfig, RefusesCodecsThatDoNotExist) {
   Json changed = Json::parse(SerializeJobConfig(Sample()));
   changed["codec"] = "zip";

@@ -15,7 +15,7 @@ class NoReceiver : public ServerLinks::Receiver {
   absl::StatusOr<Bytes> OnHeader(int, const FrameHeader&) override {
     return absl::UnimplementedError("there is no server");
   }
-  void OnFrame(int, const FrameHeader&, ConstBytes, Bytes) override {}
+  void OnFrame(const FrameHeader&, ConstBytes, Bytes) override {}
   void OnEnd() override {}
 };
 

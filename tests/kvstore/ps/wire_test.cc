@@ -53,17 +53,17 @@ TEST(Frame, HeaderSurvivesTheTrip) {
   EXPECT_THAT(CheckFramePayload(View(bytes), Payload(payload)), IsOk());
 }
 
-// The golden bytes of version 2: a change of any is a new version. The checks
+// The golden bytes of version 3: a change of any is a new version. The checks
 // at 56 and 60 were computed with an independent CRC-32C (python's crc32c rule
 // written out in tests/kvstore/ps/golden_frame.py).
-TEST(Frame, GoldenBytesOfVersionTwo) {
+TEST(Frame, GoldenBytesOfVersionThree) {
   const FrameHeaderBytes bytes =
       SerializeFrame(SampleHeader(), Payload("hello"));
   const std::string hex = absl::BytesToHexString(absl::string_view(
       reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   EXPECT_EQ(hex.substr(0, 112),
             "54475231"          // magic
-            "020a0100"          // version, type, flags
+            "030a0100"          // version, type, flags
             "0807060504030201"  // epoch
             "0900000000000000"  // step
             "0a000000"          // priority
@@ -74,7 +74,7 @@ TEST(Frame, GoldenBytesOfVersionTwo) {
             "0f00f9ff"          // contributors, scale
             "01010200"          // codec, version, reply mode, packing
             "0000faff");        // dtype, reserved, proposed scale
-  EXPECT_EQ(hex.substr(112), "a1b48f46d3d2d0f4");
+  EXPECT_EQ(hex.substr(112), "c6c9a63f67c543a2");
 }
 
 TEST(Frame, EveryTruncationIsAnError) {

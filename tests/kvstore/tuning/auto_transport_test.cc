@@ -12,7 +12,6 @@
 #include "base/network_device.h"
 #include "base/socket.h"
 #include "kvstore/job/path/data_path.h"
-#include "kvstore/store_link.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/topology/plan_machines.h"
 #include "transport/check_transport.h"
@@ -67,8 +66,7 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
       testing::Worker store(options);
       std::vector<Buffer> values = cluster.MakeValues(rank);
       ASSERT_THAT(cluster.Init(store, values), IsOk());
-      EXPECT_THAT(store->link()->transport_details(),
-                  ::testing::StartsWith("tcp: "));
+      EXPECT_THAT(store->transport_details(), ::testing::StartsWith("tcp: "));
       EXPECT_THAT(store->group().data_path().plan.warnings,
                   ::testing::Contains(HasSubstr("IB is on 1 of 2 machines")));
       EXPECT_THAT(store->Pull(0, values[0].view(), 0).Wait(Soon()), IsOk());
@@ -130,9 +128,7 @@ TEST(AutoTransport, OpensTheCardsAndTheGidRowThatTheMachinesHave) {
           change(machine);
           return machine;
         },
-        [&details](KVStore& store) {
-          details = store.link()->transport_details();
-        });
+        [&details](KVStore& store) { details = store.transport_details(); });
     return details;
   };
   using ::testing::AllOf;
@@ -272,7 +268,7 @@ TEST(AutoConnections, AreThoseThatOneWasGiven) {
       EXPECT_EQ(plan.connections, 3);
       EXPECT_THAT(Lines(plan),
                   ::testing::Contains("connections 3: --connections 3"));
-      EXPECT_THAT(store->link()->transport_details(),
+      EXPECT_THAT(store->transport_details(),
                   HasSubstr("3 connections to each peer"));
       EXPECT_THAT(store->PushPull(0, values[0].view(), values[0].view(), 0)
                       .Wait(Soon()),

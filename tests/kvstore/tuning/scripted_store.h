@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -8,7 +7,6 @@
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/job_options.h"
 #include "kvstore/kvstore.h"
-#include "kvstore/store_link.h"
 
 namespace telegrad::testing {
 
@@ -54,12 +52,11 @@ class ScriptedGroup : public WorkerGroup {
   DataPath path_ = {};
 };
 
-// Its store, whose link has these figures in their order.
-class ScriptedStore : public KVStore, private CodecControl, private StoreLink {
+// Its store.
+class ScriptedStore : public KVStore, private CodecControl {
  public:
-  explicit ScriptedStore(std::map<std::string, std::string> script,
-                         std::deque<LinkFigures> links = {})
-      : group_(std::move(script)), links_(std::move(links)) {}
+  explicit ScriptedStore(std::map<std::string, std::string> script)
+      : group_(std::move(script)) {}
   ScriptedGroup& scripted_group() { return group_; }
 
   const StoreTraits& traits() const override { return traits_; }
@@ -75,29 +72,15 @@ class ScriptedStore : public KVStore, private CodecControl, private StoreLink {
   Ticket Pull(Key, TensorViews, int) override { return {}; }
   Ticket Broadcast(Key, int, TensorViews, int) override { return {}; }
   CodecControl& codecs() override { return *this; }
-  StoreLink* link() override { return this; }
   StoreStats stats() const override { return {}; }
   void Close() override {}
 
   absl::Status SetCodec(Key, int) override { return {}; }
-  PackingMode packing() const override { return PackingMode::kPlain; }
-  absl::Status SetPacking(PackingMode) override { return {}; }
   std::vector<TensorReport> Report() const override { return {}; }
-
-  absl::StatusOr<LinkFigures> Measure(Duration) override {
-    if (links_.empty()) return absl::UnimplementedError("no link");
-    const LinkFigures next = links_.front();
-    links_.pop_front();
-    return next;
-  }
-  double load() const override { return 1; }
-  std::string identity() const override { return ""; }
-  std::string transport_details() const override { return ""; }
 
  private:
   const StoreTraits traits_ = {"dist_sync", "scripted", true};
   ScriptedGroup group_;
-  std::deque<LinkFigures> links_;
 };
 
 }  // namespace telegrad::testing

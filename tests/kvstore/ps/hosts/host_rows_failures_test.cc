@@ -42,7 +42,6 @@ TEST(HostRowsFail, AreNotPushedByWhoReads) {
       {.type = FrameType::kPropose},
       {.type = FrameType::kInit},
       {.type = FrameType::kPull, .flags = kFlagNextValue},
-      {.type = FrameType::kProbe},
       {.type = FrameType::kDeclare},
   };
   for (FrameHeader frame : bad) {
