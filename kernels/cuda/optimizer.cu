@@ -144,8 +144,6 @@ void PushMomentum(const float* grad, size_t n, float rate, bool leads,
 
 }  // namespace
 
-OptimizerKernels Optimizer() {
-  return {Nesterov, Adam, Square, PushMomentum};
-}
+OptimizerKernels Optimizer() { return {Nesterov, Adam, Square, PushMomentum}; }
 
 }  // namespace telegrad::kernels::cuda
