@@ -32,13 +32,15 @@ std::string OwnAddress() {
   return "";
 }
 
-MachineReport Host(const std::string& name, Fabric fabric) {
-  return {.host = name,
-          .boot_id = "1",
-          .machine = TestMachine(name, 0, 1, fabric, 100)};
+MachineReport Host(const std::string& name, Fabric fabric, double gbps = 100) {
+  Machine machine = TestMachine(name, 0, 1, fabric, gbps);
+  machine.nics[0].ports[0].net_interface =
+      DeviceOfAddress(OwnAddress()).value_or("");
+  return {.host = name, .boot_id = "1", .machine = std::move(machine)};
 }
 
-// Worker 1 is on a host without the InfiniBand that the others have.
+// Worker 1 is on a host without the InfiniBand that the others have, whose slow
+// link all pack for.
 TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
   ClusterConfig config;
   config.secret = *Secret::Derive(std::string(32, 's'), "local");
@@ -61,11 +63,14 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
       DistOptions options = with_rdma;
       options.wanted_rank = rank;
       if (rank == 1) {
-        options.path.look = [] { return Host("b", Fabric::kEthernet); };
+        options.path.look = [] { return Host("b", Fabric::kEthernet, 1); };
       }
-      testing::Worker store(options);
+      testing::Worker store(options,
+                            {.type = "2bit", .packing = PackingMode::kAuto});
       std::vector<Buffer> values = cluster.MakeValues(rank);
       ASSERT_THAT(cluster.Init(store, values), IsOk());
+      EXPECT_EQ(store->group().data_path().link_bytes_per_s(), 1e9 / 8);
+      EXPECT_EQ(store->codecs().Report()[0].push_bytes, 8u);  // radix
       EXPECT_THAT(store->transport_details(), ::testing::StartsWith("tcp: "));
       EXPECT_THAT(store->group().data_path().plan.warnings,
                   ::testing::Contains(HasSubstr("IB is on 1 of 2 machines")));
