@@ -77,7 +77,7 @@ TEST(Calibration, RefusesWhatIsNotOne) {
               HasSubstr("max_workers"));
   EXPECT_THAT(why("\"max_workers\": 1,", "\"max_workers\": 9,"),
               HasSubstr("ascending"));
-  EXPECT_THAT(why("\"push_bits\": 2.0", "\"push_bits\": 0"),
+  EXPECT_THAT(why("\"push_bits\": 2.0,", "\"push_bits\": 0,"),
               HasSubstr("push_bits"));
   EXPECT_THAT(CalibrationFromJson("").status().message(), HasSubstr("JSON"));
   EXPECT_THAT(CalibrationFromJson("[]").status().message(),
