@@ -84,7 +84,7 @@ class Auto(SystemTest):
                          "tensors: the checkpoint's run had chosen it")
         run = self.run_to_end([*flags, "--resume", "--gc-allow", "fp16"],
                               code=31)
-        self.assertIn("allowed codecs 'int4', this run 'fp16'", run.stderr())
+        self.assertIn("allowed codecs 'int2', this run 'fp16'", run.stderr())
 
 
 if __name__ == "__main__":

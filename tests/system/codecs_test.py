@@ -83,7 +83,7 @@ class Codecs(SystemTest):
         run = self.run_to_end(["--gc-type", "2bit", "--gc-packing", "auto",
                                "--num-batches", "10", *TINY], seconds=120)
         one, = self.summary()
-        _, line = one["decisions"]  # behind the momentum
+        line, _ = one["decisions"]  # before the momentum
         self.assertRegex(line, "^packing plain: gradients stay on a machine")
         self.assertIn(line, run.stdout())
 
@@ -91,13 +91,13 @@ class Codecs(SystemTest):
         run = self.run_to_end(["--gc-type", "2bit", "--gc-packing", "auto",
                                "--link", "100mbit", "--num-batches", "3",
                                *TINY], seconds=120)
-        _, line = self.summary()[0]["decisions"]
+        line, _ = self.summary()[0]["decisions"]
         self.assertRegex(line, "^packing radix: the emulated link of 0.1 Gb/s")
         self.assertIn(line, run.stdout())
 
     def test_a_warm_up_is_dense_and_the_guard_speaks(self):
         warm = self.run_to_end(
-            ["--compare", "none,2bit+warmup-steps=20", "--num-batches", "20",
+            ["--compare", "none,2bit+warmup-steps=20+momentum=off", "--num-batches", "20",
              *TINY], seconds=120)
         none, two_bit = self.summary()
         self.assertEqual(none["weights_sha256"], two_bit["weights_sha256"])
