@@ -58,8 +58,8 @@ class Codecs(SystemTest):
         hints = [line.split("hint: ") for line in run.stdout().splitlines()
                  if "hint: " in line]
         self.assertEqual(hints, [])
-        self.assertRegex(run.stdout(), "2bit +momentum 0.9: workers keep it in "
-                         "front of the codec, with Nesterov's lead")
+        self.assertRegex(run.stdout(), "2bit +momentum 0.9 is before the codec, "
+                         "with Nesterov's lead")
         for codec in ("dgc", "2bit"):
             run = self.run_to_end(["--gc-type", codec, "--mom", "0",
                                    "--num-batches", "3", *TINY], seconds=120)

@@ -184,9 +184,7 @@ void TellPlan(RunContext& context, int64_t num_steps) {
   }
   if (gc.momentum != PushMomentum::kNone) {
     context.decisions.push_back(absl::StrFormat(
-        "momentum %g: workers keep it in front of the codec%s, and steps apply "
-        "none (--gc-momentum)",
-        gc.momentum_rate,
+        "momentum %g is before the codec%s (--gc-momentum)", gc.momentum_rate,
         gc.momentum == PushMomentum::kNesterov ? ", with Nesterov's lead"
                                                : ""));
     context.observer.OnNotice(context.decisions.back());

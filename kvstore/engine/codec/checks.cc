@@ -35,7 +35,8 @@ absl::Status CheckMomentum(const CompressionConfig& compression,
         absl::StrCat("momentum in front of the codec with a rate of ", rate,
                      ": 0 to 1, 1 excluded"));
   }
-  if (optimizer.sgd.momentum_rate != 0) {
+  if (optimizer.update_on == UpdateOn::kServer &&
+      optimizer.sgd.momentum_rate != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "momentum in two places: ", rate, " in front of the codec and ",
         optimizer.sgd.momentum_rate, " in the optimizer; take one of them"));
