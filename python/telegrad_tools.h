@@ -116,6 +116,13 @@ TELEGRAD_API int32_t telegrad_codec_decode(const telegrad_codec* codec,
                                            float threshold, float* out,
                                            telegrad_status* status);
 TELEGRAD_API void telegrad_codec_free(telegrad_codec* codec);
+/* Which optimizers a codec's few bits go with: 1 where they harm steps that
+ * divide by a mean of squares (Adam), and where they want the momentum in front
+ * of them (`momentum` of telegrad_compression); else 0. */
+TELEGRAD_API int32_t telegrad_codec_few_bits(const char* spec,
+                                             int32_t* harms_squares,
+                                             int32_t* wants_momentum,
+                                             telegrad_status* status);
 
 /* ---- how a job's data goes, and this machine ---- */
 

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
 #include "kernels/dispatch.h"
+#include "kvstore/few_bits.h"
 #include "kvstore/options.h"
 #include "python/c/status.h"
 
@@ -181,5 +182,24 @@ int32_t telegrad_codec_decode(const telegrad_codec* codec, const void* payload,
 }
 
 void telegrad_codec_free(telegrad_codec* codec) { delete codec; }
+
+int32_t telegrad_codec_few_bits(const char* spec, int32_t* harms_squares,
+                                int32_t* wants_momentum,
+                                telegrad_status* status) {
+  if (harms_squares == nullptr || wants_momentum == nullptr) {
+    return Give(
+        absl::InvalidArgumentError("harms_squares or wants_momentum is null"),
+        status);
+  }
+  const std::string type = TextOf(spec, "none");
+  const absl::StatusOr<double> bits = telegrad::BitsOf(type);
+  if (!bits.ok()) return Give(bits.status(), status);
+  const absl::StatusOr<bool> wants =
+      telegrad::WantsMomentumBefore({.type = type});
+  if (!wants.ok()) return Give(wants.status(), status);
+  *harms_squares = *bits < telegrad::kLeastBitsForSquares ? 1 : 0;
+  *wants_momentum = *wants ? 1 : 0;
+  return Give(absl::OkStatus(), status);
+}
 
 }  // extern "C"

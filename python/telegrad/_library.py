@@ -144,6 +144,7 @@ PROTOTYPES = {
                                POINTER(c_float), _S]),
     "codec_decode": (c_int32, [_H, c_void_p, c_uint64, c_float, c_void_p, _S]),
     "codec_free": (None, [_H]),
+    "codec_few_bits": (c_int32, [c_char_p, _P, _P, _S]),
     "about": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "topology": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "doctor": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),

@@ -11,6 +11,8 @@ from . import optimizer as _optimizer
 from ._arrays import FLOAT16, INT32, added, assign, check_alike, copied, in_float32
 from ._arrays import is_in_order, tensor_of
 from ._library import NOT_FOUND
+from ._log import LOGGER
+from ._momentum import MomentumOfStore
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
 from .rows import RowSparse, joined, row_numbers, rows_of
@@ -170,6 +172,7 @@ class KVStore:
         self._copies: Dict[Key, Any] = {}
         self._row_elems: Dict[Key, int] = {}  # of keys with rows
         self._optimizer: Optional[_optimizer.RunByStore] = None
+        self._momentum = MomentumOfStore()
         self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that it steps
         self._watched: Any = None  # what set_optimizer was given, and what it was then
         self._settings: Dict[str, float] = {}
@@ -301,7 +304,10 @@ class KVStore:
         Args:
             compression_params: ``{'type': '2bit', 'threshold': 0.5}``. The threshold is in
                 the unit of what is pushed, MXNet's sums over a batch. Further names are
-                those of `telegrad.Store.set_compression`.
+                those of `telegrad.Store.set_compression`. ``'momentum'`` is "auto" here, but
+                for MXNet's own ``'2bit'`` and ``'1bit'``: beside a codec of fewer than 4 bits
+                workers take over that of SGD or NAG in `set_optimizer`, with Nesterov's lead.
+                ``'momentum_rate'`` is one that no optimizer applies.
 
         Raises:
             telegrad.WrongOrder: after a key was used.
@@ -317,12 +323,14 @@ class KVStore:
         threshold = params.pop("threshold", 0.5 if kind == "2bit" else "auto")
         if kind == "1bit" and isinstance(threshold, Real):  # any number: what is above is 1
             kind, threshold = f"1bit:{float(threshold)!r}", "auto"
+        self._momentum.take(params, kind)
         unknown = sorted(set(params) - set(_OPTIONS))
         if unknown:
             raise UsageError(f"{', '.join(unknown)}: compression takes type, threshold, "
-                             + ", ".join(_OPTIONS))
+                             + ", ".join((*_OPTIONS, "momentum", "momentum_rate")))
         params.setdefault("guard", False)  # MXNet's rule to the end
-        self._store.set_compression(type=kind, threshold=str(threshold), **params)
+        self._momentum.compress(self._store, {"type": kind, "threshold": str(threshold),
+                                              **params})
 
     def set_optimizer(self, optimizer: Any) -> None:
         """The store applies gradients to weights, and `pull` gives weights. Before
@@ -344,7 +352,7 @@ class KVStore:
                 raise UsageError(f"lr_mult or wd_mult of key {key!r}, which is in use: "
                                  "they stay")
         self._settle(list(self._pushes))
-        self._store.set_optimizer(given)
+        self._store.set_optimizer(self._momentum.stepped_by(given))
         self._optimizer = given
         self._watched, self._settings = optimizer, given.settings()
         self._stepped = set()
@@ -529,8 +537,12 @@ class KVStore:
     def _init_waiting(self) -> None:
         if not self._waiting:
             return
-        waiting, self._waiting = self._waiting, {}
         own = self._optimizer
+        if not self._keys:
+            text = self._momentum.settle(self._store, own, bool(self._row_elems))
+            if text and self.rank == 0:
+                LOGGER.info("%s", text)
+        waiting, self._waiting = self._waiting, {}
         rates = None if own is None else {key: own.rates_of(key) for key in waiting}
         row_elems = [self._row_elems.get(key, 0) for key in waiting]
         keys = self._store.init([str(key) for key in waiting], list(waiting.values()),

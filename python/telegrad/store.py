@@ -173,7 +173,8 @@ class Store:
                         threshold: Union[str, float] = "auto", reply: str = "auto",
                         packing: str = "plain", nonfinite: str = "error",
                         min_bytes: int = 0, warmup_steps: int = 0, batch_size: int = 1,
-                        guard: bool = True, allow: Optional[str] = None) -> None:
+                        guard: bool = True, allow: Optional[str] = None,
+                        momentum: str = "off", momentum_rate: float = 0.0) -> None:
         """Before the first `init`.
 
         Args:
@@ -194,6 +195,9 @@ class Store:
             warmup_steps: the first so many rounds go as floats.
             guard: a key whose codec harms goes as floats from then on.
             allow: of "auto", the preferred one first: "fp16,2bit"; None: "2bit".
+            momentum: "nesterov" or "heavyball": this worker keeps momentum of
+                `momentum_rate` in front of the codec, with Nesterov's lead or without, and
+                pushes that; whoever steps applies none then. "off".
 
         Raises:
             telegrad.UsageError: the setting that cannot be, and what can.
@@ -205,7 +209,7 @@ class Store:
         fill(setting, type=type, rules=rules, threshold=threshold, reply=reply,
              packing=packing, nonfinite=nonfinite, min_bytes=min_bytes,
              warmup_steps=warmup_steps, batch_size=batch_size, has_guard=guard,
-             allow=allow)
+             allow=allow, momentum=momentum, momentum_rate=momentum_rate)
         call("store_set_compression", self.handle, byref(setting))
 
     def set_optimizer(self, optimizer: RunByStore) -> None:

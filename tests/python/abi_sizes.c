@@ -23,7 +23,9 @@ int main(void) {
   STRUCT(telegrad_tensor, stream);
   FIELD(telegrad_tensor, dtype);
   STRUCT(telegrad_rows, num);
-  STRUCT(telegrad_compression, allow);
+  STRUCT(telegrad_compression, momentum);
+  FIELD(telegrad_compression, allow);
+  FIELD(telegrad_compression, momentum_rate);
   FIELD(telegrad_compression, type);
   FIELD(telegrad_compression, min_bytes);
   STRUCT(telegrad_optimizer, reserved);
