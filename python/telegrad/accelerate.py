@@ -23,7 +23,8 @@ def handler(gc_type: Optional[str] = None, *, ddp: Any = None,
     """Compresses each model that the accelerator prepares.
 
     Args:
-        gc_type, options: of `telegrad.torch.compress`.
+        gc_type, options: of `telegrad.torch.compress`; with ``optimizer=``, the one that the
+            accelerator prepares, too, its momentum may be taken over.
         ddp: a DistributedDataParallelKwargs without a hook, for the other arguments of
             DistributedDataParallel.
     """

@@ -25,7 +25,8 @@ class Compress(Callback):  # type: ignore[misc,unused-ignore]
     """Compresses the gradients of `fit`; its ``state`` has ``report()``.
 
     Args:
-        gc_type, options: of `telegrad.torch.compress`.
+        gc_type, options: of `telegrad.torch.compress`; the optimizer is the trainer's where
+            that has one and none is given.
     """
 
     def __init__(self, gc_type: Optional[str] = None,
@@ -35,7 +36,10 @@ class Compress(Callback):  # type: ignore[misc,unused-ignore]
         self._gc_type, self._options = gc_type, options
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self.state = compress(trainer.strategy.model, self._gc_type, **self._options)
+        options = self._options.copy()
+        if len(trainer.optimizers) == 1:
+            options.setdefault("optimizer", trainer.optimizers[0])
+        self.state = compress(trainer.strategy.model, self._gc_type, **options)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self.state is not None:

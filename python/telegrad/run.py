@@ -39,6 +39,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gc-min-bytes", default=0, type=int, dest="min_bytes")
     parser.add_argument("--gc-warmup-steps", default=0, type=int, dest="warmup_steps")
     parser.add_argument("--gc-guard", default="on", choices=("on", "off"), dest="guard")
+    parser.add_argument("--gc-momentum", default="auto", dest="momentum",
+                        choices=("auto", "off", "nesterov", "heavyball"),
+                        help="ranks keep the momentum of --gc-momentum-rate in front of the "
+                        "codec, with Nesterov's lead (auto) or without; off: SGD has it")
+    parser.add_argument("--gc-momentum-rate", type=float, dest="momentum_rate", metavar="RATE",
+                        help="that of the script's torch.optim.SGD, taken over")
     parser.add_argument("--gc-nonfinite", default="propagate", dest="nonfinite")
     parser.add_argument("--servers", type=int, help="ranks with a server; default: all")
     parser.add_argument("--transport", default="tcp",
@@ -70,21 +76,37 @@ def _after_init(kind: Any, work: Callable[[Any], Any]) -> None:
 
 
 def _watch(options: Any) -> None:
-    """Compresses models, and warns of optimizers that do not go with the codec."""
+    """Compresses models, takes over momentum where that is asked for, and warns of
+    optimizers that do not go with the codec."""
     from torch.nn.parallel import DistributedDataParallel
-    from torch.optim import Optimizer
+    from torch.optim import SGD, Optimizer
 
-    from .torch import compress
-    from .torch._auto import check_optimizer, codecs_of
+    from .torch import State, compress
+    from .torch._auto import check_optimizer, codecs_of, optimizers_of
+    from .torch._hook import states
+    from .torch._momentum import Momentum
 
     codecs = codecs_of(options["gc_type"], options["allow"], options["rules"])
+    kept = Momentum("auto" if options["momentum_rate"] else "off")
+
+    def take(optimizer: Any) -> None:
+        for state in states():
+            if isinstance(state, State) and isinstance(optimizer, SGD):
+                state.take_over(optimizer)
+
+    def compressed(model: Any) -> None:
+        compress(model, **options)
+        for each in optimizers_of(set(map(id, model.parameters()))):
+            take(each)
 
     def check(optimizer: Any) -> None:
         # Of "auto", too, a warning: nobody has said that it steps that model.
         for each in codecs:
-            check_optimizer(optimizer, each, None)
+            check_optimizer(optimizer, each, None, momentum=kept)
 
-    _after_init(DistributedDataParallel, functools.partial(compress, **options))
+    _after_init(DistributedDataParallel, compressed)
+    if kept.is_kept:
+        _after_init(Optimizer, take)
     if _is_first():
         _after_init(Optimizer, check)
 

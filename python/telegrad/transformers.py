@@ -32,7 +32,8 @@ class Compress(TrainerCallback):  # type: ignore[misc,unused-ignore]
     """Compresses the gradients of `train`; its ``state`` has ``report()``.
 
     Args:
-        gc_type, options: of `telegrad.torch.compress`.
+        gc_type, options: of `telegrad.torch.compress`; the optimizer is the trainer's where
+            none is given.
     """
 
     def __init__(self, gc_type: Optional[str] = None,
@@ -42,7 +43,9 @@ class Compress(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         model = _wrapper_of(others["model"])
-        self.state = compress(model, self._gc_type, **self._options)
+        options = self._options.copy()
+        options.setdefault("optimizer", others.get("optimizer"))
+        self.state = compress(model, self._gc_type, **options)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self.state is not None:

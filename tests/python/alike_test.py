@@ -31,8 +31,8 @@ OF_DILOCO = {
 # The job compares them itself, they are a host's own, or they decide no result.
 NOT_COMPARED = {"job_id", "insecure", "transport", "tls", "bind", "link", "gdr", "num_threads",
                 "join_timeout", "dead_timeout", "operation_timeout", "verbose", "group"}
-# What is said is the optimizer's rates; auto alone takes it.
-IN_OTHER_WORDS = {"optimizer", "allow"}
+# What is said is the optimizer's rates; auto alone takes it; of who keeps momentum.
+IN_OTHER_WORDS = {"optimizer", "allow", "momentum", "momentum_rate"}
 
 
 def sgd(parameters, rank_1, **options):
@@ -68,7 +68,9 @@ def unlike(_):
     for options in ({"gc_type": "auto", "allow": "fp16,int4" if RANK == 0 else "int4"},
                     {"optimizer": sgd(weights, 0.25)},
                     {"optimizer": [torch.optim.SGD, torch.optim.Adam][RANK](weights, 0.5),
-                     "gc_type": "int8"}):
+                     "gc_type": "int8"},
+                    {"momentum": ["nesterov", "heavyball"][RANK], "momentum_rate": 0.5},
+                    {"momentum_rate": [0.5, 0.25][RANK]}):
         texts.append(workers.refused(telegrad.Mismatch, lambda: compressed(**options)))
     compressed(threshold=[0.5, "0.5"][RANK], guard=[True, 1][RANK],
                optimizer=sgd(weights, 0.5) if RANK == 0 else None)
@@ -97,7 +99,9 @@ class Alike(unittest.TestCase):
                      "outer lr: rank 0 has 0.5, rank 1 has 0.25",
                      "allow: rank 0 has fp16,int4, rank 1 has int4",
                      "optimizer lr: rank 0 has 0.5, rank 1 has 0.25",
-                     "optimizer: rank 0 has SGD, rank 1 has Adam"):
+                     "optimizer: rank 0 has SGD, rank 1 has Adam",
+                     "momentum: rank 0 has nesterov, rank 1 has heavyball",
+                     "momentum_rate: rank 0 has 0.5, rank 1 has 0.25"):
             self.assertIn(text, next(said))
 
     def test_the_first_of_more_ranks_is_told_with_its_number(self):
@@ -113,7 +117,7 @@ class Alike(unittest.TestCase):
         own = set(inspect.signature(telegrad.torch.DiLoCo).parameters)
         self.assertEqual(own - {"model", "job_options"} | set(
             _options.DiLoCoOptions.__annotations__), set(OF_DILOCO) | {"inner", "outer"} |
-            NOT_COMPARED - {"verbose"})
+            {"momentum", "momentum_rate"} | NOT_COMPARED - {"verbose"})
 
     def test_groups_of_an_optimizer(self):
         """What differs between groups is a list; an object without a value is its class."""

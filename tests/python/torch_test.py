@@ -604,7 +604,7 @@ class Torch(unittest.TestCase):
             self.assertEqual(caught.filename, __file__)
         with_momentum = torch.optim.SGD(parameters, lr=.05, momentum=.9)
         with self.assertWarnsRegex(
-                UserWarning, "2bit with momentum 0.9: .*int4, or momentum=0, lr=0.2") as caught:
+                UserWarning, r"2bit with momentum 0.9: .*\(..., optimizer=\) moves it.*int4") as caught:
             check(Accelerated(with_momentum), "auto", "2bit")
         self.assertEqual(caught.filename, __file__)
         with warnings.catch_warnings():
@@ -622,7 +622,7 @@ class Torch(unittest.TestCase):
         parameters = list(model.parameters())
         for make, allowed, note in (
                 (lambda: torch.optim.SGD(parameters, lr=1), "2bit", "^$"),
-                (lambda: torch.optim.SGD(parameters, lr=1, momentum=.9), "int4",
+                (lambda: torch.optim.SGD(parameters, lr=1, momentum=.9, dampening=.5), "int4",
                  "harm steps with momentum 0.9"),
                 (lambda: torch.optim.RMSprop(parameters), "int4", "steps with RMSprop"),
                 (lambda: None, "int4", "no optimizer is known.*optimizer=")):

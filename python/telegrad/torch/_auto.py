@@ -7,37 +7,26 @@ import sys
 import time
 import warnings
 import weakref
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set
 
 import torch
 
-from ..codec import Codec
-from ..errors import Error, UsageError
+from .._momentum import comes_late, harms_squares, wants_momentum
+from ..errors import UsageError
 from ..store import Store
+from ._momentum import Momentum, settle, with_inner
 
 # Those that divide a gradient by its own scale have one of these in their names.
 _ADAPTIVE = ("adam", "muon", "lamb", "rmsprop", "adafactor")
 # Whose lines call an optimizer's or a model's, but are not the user's.
 _NOT_USERS = ("telegrad", "torch", "runpy", "lightning", "pytorch_lightning", "accelerate",
               "transformers")
-_SMALL_BITS = 2.5  # these two as in trainer/flags/optimizer_flags.h
-_MUCH_MOMENTUM = .5
-_NOT_LATE = ("dgc", "terngrad")  # has a momentum of its own; holds nothing back
-# What "auto" may use unless it is told, as `telegrad-train` has it: with an optimizer that
-# few bits do not harm, and with others or where none is known.
-_STANDARD, _CAREFUL = "2bit", "int4"
+_MUCH_MOMENTUM = .5  # as in trainer/flags/optimizer_flags.h
+# What "auto" may use unless it is told: with an optimizer that few bits do not harm, behind
+# momentum that workers keep, and with others or where none is known.
+_STANDARD, _BEHIND_MOMENTUM, _CAREFUL = "2bit", "int2", "int4"
 
 _checked: "weakref.WeakSet[Any]" = weakref.WeakSet()  # by `telegrad.run`, or given
-
-
-def bits_of(codec: str) -> float:
-    """Of an element in a step, at most; of what is no codec, which the store refuses on all
-    ranks, as of floats."""
-    num = 1 << 16
-    try:
-        return 8 * Codec(codec, num).max_bytes / num
-    except Error:
-        return 32.0
 
 
 def codecs_of(gc_type: str, allow: Optional[str], rules: str) -> List[str]:
@@ -49,28 +38,20 @@ def codecs_of(gc_type: str, allow: Optional[str], rules: str) -> List[str]:
 def _adaptive(optimizer: Any) -> Optional[str]:
     """The name of its class where that, or one that it is derived from, is adaptive;
     within what Accelerate, Lightning and ZeroRedundancyOptimizer put around it."""
-    for optimizer in _with_inner(optimizer):
+    for optimizer in with_inner(optimizer):
         kinds = [kind.__name__.lower() for kind in type(optimizer).__mro__]
         if any(part in kind for kind in kinds for part in _ADAPTIVE):
             return type(optimizer).__name__
     return None
 
 
-def _with_inner(optimizer: Any) -> List[Any]:
-    found: List[Any] = []
-    while hasattr(optimizer, "param_groups") and len(found) < 4:
-        found.append(optimizer)
-        optimizer = getattr(optimizer, "optimizer", None) or getattr(optimizer, "optim", None)
-    return found
-
-
-def _momentum_of(optimizer: Any) -> Tuple[float, float]:
-    """The first that harms, and the rate beside it; 0, 0: none."""
+def _momentum_of(optimizer: Any) -> float:
+    """The first that harms; 0: none."""
     for group in optimizer.param_groups:
         momentum = group.get("momentum") or 0
         if momentum >= _MUCH_MOMENTUM:
-            return float(momentum), float(group.get("lr") or 0)
-    return 0.0, 0.0
+            return float(momentum)
+    return 0.0
 
 
 def _warn(text: str) -> None:
@@ -82,47 +63,52 @@ def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
+def _refuse_others(optimizer: Any) -> None:
+    if not hasattr(optimizer, "param_groups"):
+        raise UsageError(f"optimizer={type(optimizer).__name__}: an optimizer of torch is "
+                         "wanted, the object that steps the model")
+
+
 def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str], rules: str = "",
-                    refuses: bool = True) -> None:
+                    refuses: bool = True, momentum: Momentum = Momentum()) -> None:
     """Warns of codes of 2 bits or fewer with Adam, RMSprop, Muon and the like, and with
-    momentum.
+    momentum, unless workers keep it.
 
     Raises:
         telegrad.UsageError: with `refuses`, "auto" that may choose such codes; what is no
             optimizer.
     """
-    if not hasattr(optimizer, "param_groups"):
-        raise UsageError(f"optimizer={type(optimizer).__name__}: an optimizer of torch is "
-                         "wanted, the object that steps the model")
+    _refuse_others(optimizer)
     if isinstance(optimizer, torch.optim.Optimizer):
         _checked.add(optimizer)
     small = [codec for codec in codecs_of(gc_type, allow, rules)
-             if bits_of(codec) < _SMALL_BITS]
+             if harms_squares(codec)]
     if not small:
         return
     kind = _adaptive(optimizer)
     if kind is None:
-        return _check_momentum(optimizer, small)
+        return None if momentum.is_kept else _check_momentum(optimizer, small, momentum.why)
     why = (f"{', '.join(dict.fromkeys(small))} with {kind}: it divides by the gradient's "
            "own scale, to which codes of 2 bits or fewer add noise")
     if gc_type == "auto" and refuses:
         raise UsageError(f"gc_type 'auto' that may choose {why}; allow='int4' or "
                          "'fp16,int8', or another optimizer")
-    _warn(f"{why}; int4 and int8 keep it, telegrad.torch.DiLoCo and SGD without momentum do "
-          "not mind")
+    _warn(f"{why}; int4 and int8 keep it, telegrad.torch.DiLoCo and SGD do not mind")
 
 
-def _check_momentum(optimizer: Any, small: List[str]) -> None:
-    late = [codec for codec in small if codec.partition(":")[0] not in _NOT_LATE]
-    momentum, rate = _momentum_of(optimizer)
+def _check_momentum(optimizer: Any, small: List[str], why_not: str) -> None:
+    late = [codec for codec in small if comes_late(codec)]
+    momentum = _momentum_of(optimizer)
     if late and momentum > 0:
-        advice = f"momentum=0, lr={.4 * rate / (1 - momentum):.2g}" if (
-            rate > 0 and momentum < 1) else "momentum=0 and a larger rate"
+        cure = (f"it was not moved there, since {why_not}" if why_not else
+                "compress(..., optimizer=) moves it there (telegrad.run: --gc-momentum-rate "
+                f"{momentum:g}), unless momentum='off'")
         _warn(f"{', '.join(dict.fromkeys(late))} with momentum {momentum:g}: what few bits hold "
-              f"back comes late, and momentum after that costs accuracy; take int4, or {advice}")
+              "back comes late, and momentum after that costs accuracy; in front of the codec it "
+              f"does not: {cure}; int4 bears it behind")
 
 
-def _optimizers_of(parameters: Set[int]) -> List[Any]:
+def optimizers_of(parameters: Set[int]) -> List[Any]:
     """All of torch's that step one of the parameters with these ids."""
     return [each for each in gc.get_objects()
             if issubclass(type(each), torch.optim.Optimizer)
@@ -131,25 +117,35 @@ def _optimizers_of(parameters: Set[int]) -> List[Any]:
 
 
 class OptimizerCheck:
-    """Whether the codecs go with a model's optimizer. One that is not given is looked for
-    among what Python has, now and after the first step, and warned of by the first rank.
+    """Whether the codecs go with a model's optimizer, and who keeps its momentum. An
+    optimizer that is not given is looked for among what Python has, now and after the first
+    step, and warned of by the first rank.
 
     Args:
         parameters: of the model.
+        momentum, momentum_rate: of `telegrad.torch.State`.
 
     Raises:
-        telegrad.UsageError: as `check_optimizer`, of one that is given.
+        telegrad.UsageError: as `check_optimizer`, of one that is given; as `settle`.
     """
 
     def __init__(self, gc_type: str, allow: Optional[str], rules: str,
-                 optimizer: Optional[Any], parameters: Iterable[Any], is_first: bool) -> None:
+                 optimizer: Optional[Any], parameters: Iterable[Any], is_first: bool,
+                 momentum: str = "auto", momentum_rate: Optional[float] = None) -> None:
+        parameters = [*parameters]
         self._parameters = set(map(id, parameters))
+        self._trained = {id(p) for p in parameters if p.requires_grad}
         self.allow = allow  # of "auto", in the end
         self.note = ""  # for the first rank, why
         is_careful = gc_type == "auto" and not allow
         known = [] if optimizer is None else [optimizer]
         if optimizer is None and (is_first or is_careful):
-            known = _optimizers_of(self._parameters)
+            known = optimizers_of(self._parameters)
+        if optimizer is not None:
+            _refuse_others(optimizer)
+        codecs = codecs_of(gc_type, _BEHIND_MOMENTUM if is_careful else allow, rules)
+        self.momentum = settle(optimizer, momentum, momentum_rate, wants_momentum(codecs),
+                               self._trained)
         if is_careful:
             self._choose(known)
         self._setting = gc_type, self.allow, rules
@@ -157,37 +153,65 @@ class OptimizerCheck:
             if is_first or optimizer is not None:
                 self._check(each, is_first, optimizer is not None)
         self._small = [codec for codec in codecs_of(*self._setting)
-                       if bits_of(codec) < _SMALL_BITS]
-        self._is_open = is_first and not known and bool(self._small)
+                       if harms_squares(codec)]
+        self._is_given = optimizer is not None
+        self._is_open = is_first and (self.momentum.is_kept and not self._is_given
+                                      or bool(self._small) and not known)
 
     def _choose(self, known: List[Any]) -> None:
-        harmed = [_adaptive(each) or f"momentum {_momentum_of(each)[0]:g}" for each in known
-                  if _adaptive(each) or _momentum_of(each)[0] > 0]
+        if self.momentum.is_kept and not any(map(_adaptive, known)):
+            self.allow = _BEHIND_MOMENTUM
+            return
+        harmed = [_adaptive(each) or f"momentum {_momentum_of(each):g}" for each in known
+                  if _adaptive(each) or _momentum_of(each) > 0]
         self.allow = _STANDARD if known and not harmed else _CAREFUL
         if harmed:
             self.note = f"auto may take {_CAREFUL}: 2 bits or fewer harm steps with {harmed[0]}"
         elif not known:
             self.note = (f"auto may take {_CAREFUL}: no optimizer is known yet; "
-                         f"optimizer= of SGD without momentum lets it take {_STANDARD}")
+                         f"optimizer= of SGD lets it take {_STANDARD}, or "
+                         f"{_BEHIND_MOMENTUM} behind its momentum")
 
     def _check(self, optimizer: Any, is_first: bool, is_given: bool) -> None:
         with warnings.catch_warnings():
             if not is_first:
                 warnings.simplefilter("ignore")
-            check_optimizer(optimizer, *self._setting, is_given)
+            check_optimizer(optimizer, *self._setting, is_given, self.momentum)
 
     def after_step(self) -> str:
         """What is to be said after a step, mostly nothing."""
         if not self._is_open:
             return ""
         self._is_open = False
-        found = _optimizers_of(self._parameters)
+        found = optimizers_of(self._parameters)
         for each in found:
+            for i, group in enumerate(each.param_groups if self.momentum.is_kept else ()):
+                self.momentum.refuse_second(type(each).__name__, i, group)
             if each not in _checked:
                 self._check(each, True, False)
-        return "" if found else (
-            f"{', '.join(dict.fromkeys(self._small))} does not go with Adam or momentum, and no optimizer of torch "
-            "steps the model: compress(..., optimizer=) checks yours")
+        return "" if found or not self._small else (
+            f"{', '.join(dict.fromkeys(self._small))} does not go with Adam or momentum, and no "
+            "optimizer of torch steps the model: compress(..., optimizer=) checks yours")
+
+    def take(self, optimizer: Any) -> str:
+        """The momentum of an optimizer that was made later, where workers keep it; what is
+        to be said.
+
+        Raises:
+            telegrad.UsageError: it has another one, or one that cannot be taken over.
+        """
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if self._is_given or not self.momentum.is_kept or own.isdisjoint(self._parameters):
+            return ""
+        if not any(group.get("momentum") for group in optimizer.param_groups):
+            return ""
+        found = settle(optimizer, self.momentum.kind, None, True, self._trained)
+        if found.rate != self.momentum.rate:
+            raise UsageError(f"workers keep a momentum of {self.momentum.rate:g}, and "
+                             f"{type(optimizer).__name__} has {found.rate:g}")
+        self.momentum, self._is_given = found, True
+        found.apply()
+        return found.note
 
 
 class Choice:

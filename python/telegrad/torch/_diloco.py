@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 import torch
 import torch.distributed as dist
 
+from .._log import LOGGER
+from .._momentum import wants_momentum
 from ..errors import Error, UsageError
 from ..optimizer import Rescale
 from ..store import Store
@@ -13,6 +15,7 @@ from ._alike import optimizer_settings
 from ._dropped import close_when_dropped
 from ._meeting import check_names, job_of_group, ranks_of
 from ._model import names_of
+from ._momentum import settle
 from ._options import DiLoCoOptions
 from ._residuals import Residuals
 
@@ -67,6 +70,7 @@ class DiLoCo:
         fragments: parts that take turns, at most `sync_every`.
         gc_type, threshold, min_bytes: the codec, as for `telegrad.torch.compress`. All
             parameters go with it.
+        momentum, momentum_rate: as of `telegrad.torch.State`, of the outer optimizer.
         job_options: as there.
 
     Raises:
@@ -79,6 +83,7 @@ class DiLoCo:
     def __init__(self, model: Any, inner: Any, *, sync_every: int, fragments: int = 1,
                  outer: Optional[Callable[[List[Any]], Any]] = None,
                  gc_type: str = "2bit", threshold: Union[str, float] = "auto", min_bytes: int = 0,
+                 momentum: str = "auto", momentum_rate: Optional[float] = None,
                  **job_options: "Unpack[DiLoCoOptions]") -> None:
         check_names(job_options, DiLoCo, DiLoCoOptions)
         if sync_every < 1:
@@ -95,8 +100,11 @@ class DiLoCo:
         self._group = job_options.get("group")
         self._anchors = [p.detach().clone() for p in self._parameters]
         self.outer = (outer or _average)(self._anchors)
+        self._momentum = settle(self.outer, momentum, momentum_rate, wants_momentum([gc_type]),
+                                set(map(id, self._anchors)))
         setting: Dict[str, Any] = {"gc_type": gc_type, "threshold": threshold,
-                                   "min_bytes": min_bytes, "sync_every": sync_every}
+                                   "min_bytes": min_bytes, "sync_every": sync_every,
+                                   **self._momentum.settings}
         self._job = job_of_group(
             parameters=self._parameters, settings={
                 **setting, "fragments": fragments, **optimizer_settings("inner", inner),
@@ -104,7 +112,7 @@ class DiLoCo:
         try:
             self._store = Store(self._job)
             self._store.set_compression(type=gc_type, threshold=threshold,
-                                        min_bytes=min_bytes)
+                                        min_bytes=min_bytes, **self._momentum.settings)
             self._store.set_optimizer(Rescale(1 / self._job.num_workers))
             self._keys = self._store.init(self._names, self._anchors, values=True)
         except Error as why:
@@ -117,6 +125,9 @@ class DiLoCo:
             self._store, dict(zip(self._names, self._keys)),
             {name: p.numel() for name, p in zip(self._names, self._parameters)},
             {**setting, **({"fragments": fragments} if fragments > 1 else {})}, self._group)
+        self._momentum.apply()
+        if self._job.rank == 0 and self._momentum.note:
+            LOGGER.info("%s", self._momentum.note)
         self._take_anchors()
         close_when_dropped(self, self._job.close)
 
@@ -231,5 +242,6 @@ class DiLoCo:
 
     def close(self) -> None:
         """Leaves the job; an exchange under way is thrown away."""
+        self._momentum.release()
         self._store.close()
         self._job.close()

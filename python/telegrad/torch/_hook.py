@@ -24,6 +24,7 @@ from ._dropped import close_when_dropped
 from ._forward import ForwardWatch, watch_forward
 from ._meeting import check_names, is_first_of, job_of_group
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
+from ._momentum import Recovered
 from ._options import JobOptions
 from ._residuals import Residuals
 from ._texts import decision_text, dense_text, left_out_text, ratio, summary
@@ -82,6 +83,12 @@ class State:
         servers: how many ranks have a server beside the worker; None: all.
         optimizer: warns where it and the codec do not go together; "auto" that may
             choose such a codec is refused.
+        momentum: "auto": where `optimizer` is torch's SGD and a codec has fewer than 4 bits,
+            its momentum is taken over: each worker keeps it, in front of the codec, and the
+            optimizer's groups have "momentum" 0 and "telegrad_momentum" from then on. Few
+            bits bear it there. "nesterov", "heavyball": with any codec, with or without the
+            lead; "auto" has it. "off": it stays.
+        momentum_rate: instead of an optimizer's momentum, which applies none by itself.
         verbose: rank 0 says once what was decided, and at the end what was saved.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts.
 
@@ -99,6 +106,7 @@ class State:
                  packing: str = "plain", nonfinite: str = "propagate",
                  min_bytes: int = 0, warmup_steps: int = 0, guard: bool = True,
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
+                 momentum: str = "auto", momentum_rate: Optional[float] = None,
                  allow: Optional[str] = None, verbose: bool = True,
                  **job_options: "Unpack[JobOptions]") -> None:
         check_names(job_options, State, JobOptions)
@@ -108,7 +116,8 @@ class State:
         names = names_of(model.module, left_out)
         self._check = OptimizerCheck(gc_type, allow, rules, optimizer,
                                      model.module.parameters(),
-                                     is_first_of(model.process_group))
+                                     is_first_of(model.process_group), momentum,
+                                     momentum_rate)
         allow = self._check.allow
         self._pid = os.getpid()
         self._group = model.process_group
@@ -124,7 +133,7 @@ class State:
         setting: Dict[str, Any] = {
             "rules": rules, "threshold": threshold, "reply": reply, "packing": packing,
             "nonfinite": nonfinite, "min_bytes": min_bytes, "warmup_steps": warmup_steps,
-            "guard": guard, "allow": allow}
+            "guard": guard, "allow": allow, **self._check.momentum.settings}
         self._job = job_of_group(
             servers=servers, group=model.process_group, parameters=parameters.values(),
             settings={"gc_type": gc_type, **setting, "dense_1d": dense_1d,
@@ -150,6 +159,7 @@ class State:
             {"gc_type": gc_type, **setting}, model.process_group)
         self._flag = Bucket(keys[len(names):], [flag]) if flags else None
         self._num_nonfinite = 0
+        self._recovered = Recovered(self._check.momentum, self._job.num_workers)
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
         self._verbose = verbose and self.rank == 0
         self._buckets: Dict[Tuple[int, ...], Bucket] = {}
@@ -168,13 +178,23 @@ class State:
                                         name="telegrad-completions")
         self._thread.start()
         self._plan = self._job.plan()
+        self._check.momentum.apply()
         remember(self)
         self._when_dropped = close_when_dropped(model, self.close)
         self._say(decision_text(self._decisions, self._job, self._plan,
                                 str(job_options.get("link", "none"))))
         for text in (dense_text(self._decisions, gc_type), left_out_text(left_out),
-                     self._check.note):
+                     self._check.note, self._check.momentum.note):
             self._say(text)
+
+    def take_over(self, optimizer: Any) -> None:
+        """The momentum of an optimizer that was made after the state, which was given that
+        `momentum_rate`.
+
+        Raises:
+            telegrad.UsageError: it has another one, or one that cannot be taken over.
+        """
+        self._say(self._check.take(optimizer))
 
     def exchange(self, bucket: Any) -> Any:
         """The hook's body: starts the sums of a bucket; gives its future."""
@@ -299,11 +319,11 @@ class State:
         more tells all ranks; nothing reads a gradient for this."""
         (found,) = flag.gradients
         seen = self._store.stats()["num_nonfinite"]
-        found[0] = seen - self._num_nonfinite
+        found[0] = float(seen > self._num_nonfinite)
         self._num_nonfinite = seen
         self._push_pull(flag, found, torch.futures.Future())
         self._wait()
-        if float(found[0]) != 0:
+        if self._recovered.is_set(float(found[0])):
             for buffer in buffers:
                 buffer.fill_(math.nan)
 
@@ -374,6 +394,7 @@ class State:
         """Leaves the job, and says what was saved; the model cannot be stepped then. All
         ranks call it. A second call does nothing. A model that is collected does it."""
         with self._closes:  # the collector's thread may be at it
+            self._check.momentum.release()
             self._leave()
             has_failed = self._job._handle and self._job.failure() is not None
             try:
@@ -392,6 +413,7 @@ class State:
         self._job.fail(text, error.exit_code)
         _states[:] = [each for each in _states if each() is not self]
         self._when_dropped.detach()
+        self._check.momentum.release(gives_back=True)
         self.close()
         raise error
 

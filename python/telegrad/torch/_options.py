@@ -41,6 +41,8 @@ class ReplicasOptions(ServersOptions, total=False):
     guard: bool
     allow: Optional[str]
     optimizer: Optional[Any]
+    momentum: str
+    momentum_rate: Optional[float]
 
 
 class StateOptions(ReplicasOptions, total=False):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 import torch
 import torch.distributed as dist
 
+from .._log import LOGGER
 from ..errors import Error, Unsupported, UsageError
 from ..optimizer import Rescale
 from ..store import Store
@@ -78,7 +79,7 @@ class Replicas:
             allow: `telegrad.Store.set_compression`; patterns of `rules` are searched for
             in modules' names. With "auto" the replicas of each shard choose by
             themselves.
-        optimizer: as of `telegrad.torch.State`.
+        optimizer, momentum, momentum_rate: as of `telegrad.torch.State`.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts.
 
     Raises:
@@ -91,11 +92,13 @@ class Replicas:
                  threshold: Union[str, float] = "auto", reply: str = "auto", packing: str = "plain",
                  nonfinite: str = "error", min_bytes: int = 0, warmup_steps: int = 0,
                  guard: bool = True, allow: Optional[str] = None,
-                 optimizer: Optional[Any] = None,
+                 optimizer: Optional[Any] = None, momentum: str = "auto",
+                 momentum_rate: Optional[float] = None,
                  **job_options: "Unpack[ServersOptions]") -> None:
         check_names(job_options, Replicas, ServersOptions)
-        allow = OptimizerCheck(gc_type, allow, rules, optimizer, model.parameters(),
-                               is_first_of(_group_of(replicas))).allow
+        check = OptimizerCheck(gc_type, allow, rules, optimizer, model.parameters(),
+                               is_first_of(_group_of(replicas)), momentum, momentum_rate)
+        allow, self._momentum = check.allow, check.momentum
         modules = {name: module for name, module in sharded_modules(model).items()
                    if _parts_of(module) is not None}
         if any(_parts_of(module)._is_hsdp for module in modules.values()):
@@ -108,7 +111,7 @@ class Replicas:
         setting: Dict[str, Any] = {
             "rules": rules, "threshold": threshold, "reply": reply, "packing": packing,
             "nonfinite": nonfinite, "min_bytes": min_bytes, "warmup_steps": warmup_steps,
-            "guard": guard, "allow": allow}
+            "guard": guard, "allow": allow, **self._momentum.settings}
         group = _group_of(replicas)
         self.model: Callable[[], Any] = weakref.ref(model)
         self._job = job_of_group(
@@ -141,6 +144,9 @@ class Replicas:
         self._closes = threading.Lock()
         for name in blanks:
             modules[name].set_all_reduce_hook(self._hook(name))
+        self._momentum.apply()
+        if dist.get_rank() == 0 and self._momentum.note:
+            LOGGER.info("%s", self._momentum.note)
         remember(self)
         close_when_dropped(model, self.close)
 
@@ -213,5 +219,6 @@ class Replicas:
     def close(self) -> None:
         """Leaves the job; the model cannot be stepped then."""
         with self._closes:  # the collector's thread may be at it
+            self._momentum.release()
             self._store.close()
             self._job.close()

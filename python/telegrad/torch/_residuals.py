@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ _HEAD = struct.Struct("<4sIQQ")
 _CHUNK = struct.Struct("<BhBhBBQdQdHB")  # docs/checkpoints.md, chunk
 _U64 = struct.Struct("<Q")
 _WAYS = ("sum", "drop")
+_SINCE = {"momentum": "off", "momentum_rate": 0.0}  # of states that have none of these
 
 
 def chunk_sizes(num_elems: int, num_servers: int) -> List[int]:
@@ -34,12 +35,18 @@ def chunk_sizes(num_elems: int, num_servers: int) -> List[int]:
 
 
 def residual_of(state: bytes, num_elems: int, num_servers: int) -> Any:
-    """Of a key, from what `Store.save_codec` gave: [num_elems] float32.
+    """As `held_of`, without momentum."""
+    return held_of(state, num_elems, num_servers)[0]
+
+
+def held_of(state: bytes, num_elems: int, num_servers: int) -> Tuple[Any, Any]:
+    """Residual and momentum of a key, from what `Store.save_codec` gave: [num_elems]
+    float32.
 
     Raises:
         telegrad.UsageError: bytes that are none of such a key.
     """
-    residual = torch.zeros(num_elems)
+    held = torch.zeros(num_elems), torch.zeros(num_elems)
     try:
         magic, version, _, _ = _HEAD.unpack_from(state, 0)
         at = _HEAD.size
@@ -47,12 +54,13 @@ def residual_of(state: bytes, num_elems: int, num_servers: int) -> Any:
         at += _U64.size
         end, begin = at + size, 0
         for elems in chunk_sizes(num_elems, num_servers):
-            has_residual = _CHUNK.unpack_from(state, at)[-1]
+            has = _CHUNK.unpack_from(state, at)[-1]
             at += _CHUNK.size
-            if has_residual:
-                residual[begin:begin + elems] = torch.frombuffer(
-                    bytearray(state[at:at + 4 * elems]), dtype=torch.float32)
-                at += 4 * elems
+            for bit, values in zip((1, 2), held):
+                if has & bit:
+                    values[begin:begin + elems] = torch.frombuffer(
+                        bytearray(state[at:at + 4 * elems]), dtype=torch.float32)
+                    at += 4 * elems
             (memory,) = _U64.unpack_from(state, at)
             at += _U64.size + memory
             begin += elems
@@ -60,7 +68,7 @@ def residual_of(state: bytes, num_elems: int, num_servers: int) -> Any:
         raise UsageError(f"the state of a codec is damaged: {why}") from None
     if (magic, version, at) != (b"TGCS", 2, end):
         raise UsageError("the state of a codec is damaged, or of another version")
-    return residual
+    return held
 
 
 def _differ(what: str, saved: Any, now: Any) -> UsageError:
@@ -73,8 +81,9 @@ def check_fits(saved: Dict[str, Any], sizes: Dict[str, int],
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
         raise UsageError("no state of telegrad.torch, or one of another version")
     for what, now in settings.items():
-        if saved["settings"].get(what) != now:
-            raise _differ(what, saved["settings"].get(what), now)
+        then = saved["settings"].get(what, _SINCE.get(what))
+        if then != now:
+            raise _differ(what, then, now)
     for name in sorted(set(saved["sizes"]) | set(sizes)):
         if saved["sizes"].get(name) != sizes.get(name):
             raise _differ(f"elements of {name}", saved["sizes"].get(name),
@@ -168,7 +177,7 @@ class Residuals:
         if given != [(rank, *old) for rank in range(old[0])] or not given:
             raise UsageError("reshard='sum' takes each old rank's state on one rank, once; "
                              f"there are (rank, workers, servers) {given}")
-        self.carried = _carried(states, now[0] / old[0])
+        self.carried = _carried(states, now[0] / old[0], self._settings)
         return False
 
     def add_to(self, name: str, gradient: Any) -> None:
@@ -181,13 +190,19 @@ class Residuals:
         self.carried = None
 
 
-def _carried(states: Sequence[Dict[str, Any]], factor: float) -> Dict[str, Any]:
-    """The sum of residuals, so that the mean over workers of what was held back stays."""
+def _carried(states: Sequence[Dict[str, Any]], factor: float,
+             settings: Dict[str, Any]) -> Dict[str, Any]:
+    """The sum of residuals, so that the mean over workers of what was held back stays. Behind
+    momentum, which makes 1 / (1 - rate) of it in time, so much less, and what is still to come
+    of the momenta themselves."""
+    rate = settings.get("momentum_rate", 0.0)
+    to_come = rate * rate if settings.get("momentum") == "nesterov" else rate
     total: Dict[str, Any] = {}
     for state in states:
         for name, size in state["sizes"].items():
-            residual = residual_of(state["codecs"][name].numpy().tobytes(), size,
-                                   state["servers"])
-            if bool((residual != 0).any()):
-                total[name] = total.get(name, 0) + factor * residual
+            residual, momentum = held_of(state["codecs"][name].numpy().tobytes(), size,
+                                         state["servers"])
+            held = (1 - rate) * residual + to_come * momentum
+            if bool((held != 0).any()):
+                total[name] = total.get(name, 0) + factor * held
     return total

@@ -174,6 +174,38 @@ def reshards(mesh, weights):
     return [far, held, early]
 
 
+def keeps_momentum(mesh):
+    """How far weights are from FSDP2's with torch's momentum, and from the decay of the
+    first step; what the optimizer has then."""
+    def made(shard_mesh, **options):
+        model = sharded(shard_mesh, 7)
+        return model, torch.optim.SGD(model.parameters(), lr=2 ** -9, momentum=.5,
+                                      nesterov=True, **options)
+
+    def stepped(model, optimizer, num):
+        for step in range(num):
+            backward(model, step, 0.0625)
+            optimizer.step()
+        return {name: p.to_local().detach().clone() for name, p in model.named_parameters()}
+
+    def far(one, other):
+        return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+    apart = []
+    for num, decay in ((5, 0), (1, .125)):
+        ours, optimizer = made(mesh["shard"], weight_decay=decay)
+        state = telegrad.torch.compress(ours, "none", replicas=mesh["replicate"],
+                                        optimizer=optimizer, momentum="nesterov")
+        # Decay counts 2 times, and Nesterov's first step has 1.5 of it.
+        native, own = made(mesh, weight_decay=decay / .75)
+        apart.append(far(stepped(ours, optimizer, num), stepped(native, own, num)))
+        state.close()
+    ours, optimizer = made(mesh["shard"])
+    telegrad.torch.compress(ours, "int2", replicas=mesh["replicate"],
+                            optimizer=optimizer).close()
+    return [apart, optimizer.param_groups[0]["telegrad_momentum"]]
+
+
 def does_not_fit(mesh, weights, folder):
     """What is refused."""
     _, state = resumed(mesh, weights, gc_type="2bit:0.25")
@@ -199,7 +231,7 @@ def chooses(_):
     """Over an emulated link of 20 Mbit/s; what a new run begins with."""
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    options = {"gc_type": "auto", "replicas": mesh["replicate"]}
+    options = {"gc_type": "auto", "allow": "2bit", "replicas": mesh["replicate"]}
     model = wide(mesh["shard"])
     state = telegrad.torch.compress(model, link="20mbit", **options)
     for _ in range(45):
@@ -251,14 +283,16 @@ def all_cases(_):
     optimizer = torch.optim.SGD(ours.parameters(), lr=1 + replica)
     texts.append(workers.refused(telegrad.Mismatch, lambda: telegrad.torch.compress(
         ours, "none", replicas=mesh["replicate"], min_bytes=8 * replica, optimizer=optimizer)))
-    return [two_bits(mesh, replica), texts]
+    return [two_bits(mesh, replica), texts, keeps_momentum(mesh)]
 
 
 class Hsdp(unittest.TestCase):
     def test_sums_between_replicas(self):
-        for names, texts in workers.Ranks(os.path.abspath(__file__), "all_cases",
-                                          4).results():
+        for names, texts, (apart, kept) in workers.Ranks(
+                os.path.abspath(__file__), "all_cases", 4).results():
             self.assertEqual(sorted(names), ["first", "model"])
+            self.assertLess(max(apart), 1e-5)
+            self.assertEqual(kept, .5)
             for text, pattern in zip(texts, (r"replicas=mesh\['replicate'\]",
                                              r"mesh=mesh\['shard'\]", "^min_bytes: rank [01] "
                                              "has 0, rank [23] has 8; optimizer lr: rank")):

@@ -32,9 +32,14 @@ def examples():
     return [torch.randn(24, generator=generator) for _ in range(32)]
 
 
-def found(model, state):
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=.9, weight_decay=.01)
+
+
+def found(model, state, optimizer):
     return [sum(p.double().abs().sum().item() for p in model.parameters()),
-            state.report()["push_ratio"], state.report()["steps"]]
+            state.report()["push_ratio"], state.report()["steps"],
+            optimizer.param_groups[0].get("telegrad_momentum")]
 
 
 # ---- what a rank does ----
@@ -53,7 +58,7 @@ def lightning(_):
             return self.net(batch).pow(2).mean()
 
         def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
+            return sgd(self)
 
     callback = telegrad.lightning.Compress(gc_type="2bit")
     module = Module()
@@ -62,7 +67,7 @@ def lightning(_):
                              default_root_dir=folder, callbacks=[callback], logger=False,
                              enable_progress_bar=False, enable_checkpointing=False)
         trainer.fit(module, torch.utils.data.DataLoader(examples(), batch_size=8))
-    return found(module, callback.state)
+    return found(module, callback.state, trainer.optimizers[0])
 
 
 def transformers(_):
@@ -78,16 +83,17 @@ def transformers(_):
         def forward(self, x, **_):
             return {"loss": self.net(x).pow(2).mean()}
 
-    callback = telegrad.transformers.Compress(gc_type="int8")
+    callback = telegrad.transformers.Compress(gc_type="int2")
     model = Model()
+    optimizer = sgd(model)
     with tempfile.TemporaryDirectory() as folder:
-        hf.Trainer(model=model, callbacks=[callback],
+        hf.Trainer(model=model, callbacks=[callback], optimizers=(optimizer, None),
                    args=hf.TrainingArguments(
                        output_dir=folder, per_device_train_batch_size=8, num_train_epochs=1,
                        use_cpu=True, report_to=[], save_strategy="no",
                        disable_tqdm=True, remove_unused_columns=False),
                    train_dataset=[{"x": each} for each in examples()]).train()
-    return found(model, callback.state)
+    return found(model, callback.state, optimizer)
 
 
 def accelerate(_):
@@ -96,18 +102,19 @@ def accelerate(_):
     import telegrad.accelerate
     import telegrad.torch
 
-    accelerator = Accelerator(cpu=True, kwargs_handlers=[
-        telegrad.accelerate.handler(gc_type="2bit", guard=False)])
     model = net()
+    own = sgd(model)
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[
+        telegrad.accelerate.handler(gc_type="2bit", guard=False, optimizer=own)])
     model, optimizer, loader = accelerator.prepare(
-        model, torch.optim.SGD(model.parameters(), lr=0.1),
+        model, own,
         torch.utils.data.DataLoader(examples(), batch_size=8))
     for batch in loader:
         optimizer.zero_grad()
         accelerator.backward(model(batch).pow(2).mean())
         optimizer.step()
     state = telegrad.torch._hook.states()[0]
-    result = found(model, state)
+    result = found(model, state, optimizer)
     state.close()
     dist.barrier()
     return result
@@ -120,8 +127,9 @@ class Trainers(unittest.TestCase):
         name = function.__name__
         if importlib.util.find_spec(name) is None:
             self.skipTest(f"{name} is not installed")
-        (one, ratio, steps), (other, _, _) = workers.Ranks(FILE, name, 2).results()
+        (one, ratio, steps, kept), (other, *_) = workers.Ranks(FILE, name, 2).results()
         self.assertEqual(one, other)
+        self.assertEqual(kept, .9)
         self.assertGreater(ratio, least_ratio)
         self.assertGreater(steps, 1)
 
