@@ -10,8 +10,8 @@
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
 #include "kernels/dispatch.h"
-#include "kvstore/few_bits.h"
 #include "kvstore/options.h"
+#include "kvstore/tuning/few_bits.h"
 #include "python/c/status.h"
 
 using telegrad::Buffer;
