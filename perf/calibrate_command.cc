@@ -20,8 +20,8 @@ namespace telegrad::perf {
 namespace {
 
 struct CalibrateFlags {
-  std::vector<std::string> codecs = {"fp16", "int8", "2bit", "onebit",
-                                     "threshold"};
+  std::vector<std::string> codecs = {"fp16", "int8",   "int2",
+                                     "2bit", "onebit", "threshold"};
   std::string reply = "auto";
   std::string memory = "host";
   size_t elements = CalibrationElems();

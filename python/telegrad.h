@@ -170,7 +170,7 @@ typedef struct telegrad_compression {
   int32_t has_guard;     /* 1: a codec that harms is given up */
   float momentum_rate;   /* of `momentum`, 0 to 1, 1 excluded; 0 */
   const char* allow;     /* codecs that "auto" may use, the preferred one first:
-                            "fp16,2bit"; "2bit" */
+                            "fp16,2bit"; "int2" */
   const char* momentum; /* "off"; "nesterov", "heavyball": this worker keeps it,
                            in front of the codec; whoever steps applies none */
 } telegrad_compression;

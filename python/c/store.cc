@@ -9,6 +9,7 @@
 #include "kernels/tool_range.h"
 #include "python/c/job.h"
 #include "python/c/tensor.h"
+#include "topology/plan.h"
 
 using telegrad::Bytes;
 using telegrad::CompressionConfig;
@@ -105,7 +106,7 @@ absl::Status telegrad_store::SetCompression(
   }
   if (is_auto) {
     RETURN_IF_ERROR(telegrad::ParseAllowedCodecs(
-        "allow", TextOf(compression.allow, "2bit"), config));
+        "allow", TextOf(compression.allow, telegrad::kDefaultAllowed), config));
     config.starts_dense = true;
   } else if (compression.allow != nullptr) {
     return absl::InvalidArgumentError(

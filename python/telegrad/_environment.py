@@ -7,9 +7,9 @@ from typing import Optional
 from .errors import UsageError
 
 
-def codec() -> str:
-    """Of $TELEGRAD_CODEC."""
-    return os.environ.get("TELEGRAD_CODEC") or "2bit"
+def codec() -> Optional[str]:
+    """Of $TELEGRAD_CODEC, if that is set."""
+    return os.environ.get("TELEGRAD_CODEC") or None
 
 
 def is_disabled() -> bool:

@@ -194,7 +194,7 @@ class Store:
             min_bytes: smaller tensors, as float32, go as floats.
             warmup_steps: the first so many rounds go as floats.
             guard: a key whose codec harms goes as floats from then on.
-            allow: of "auto", the preferred one first: "fp16,2bit"; None: "2bit".
+            allow: of "auto", the preferred one first: "fp16,2bit"; None: "int2".
             momentum: "nesterov" or "heavyball": this worker keeps momentum of
                 `momentum_rate` in front of the codec, with Nesterov's lead or without, and
                 pushes that; whoever steps applies none then. "off".

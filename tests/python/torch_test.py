@@ -621,7 +621,7 @@ class Torch(unittest.TestCase):
         model, kind = Net(), telegrad.torch._auto.OptimizerCheck
         parameters = list(model.parameters())
         for make, allowed, note in (
-                (lambda: torch.optim.SGD(parameters, lr=1), "2bit", "^$"),
+                (lambda: torch.optim.SGD(parameters, lr=1), "int2", "^$"),
                 (lambda: torch.optim.SGD(parameters, lr=1, momentum=.9, dampening=.5), "int4",
                  "harm steps with momentum 0.9"),
                 (lambda: torch.optim.RMSprop(parameters), "int4", "steps with RMSprop"),

@@ -56,20 +56,20 @@ class Plan(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["codec"], "2bit:reencode")
 
-    def test_what_auto_may_choose_is_2bit_unless_a_flag_allows_more(self):
+    def test_what_auto_may_choose_is_int2_unless_a_flag_allows_more(self):
         def against(*flags):
             done = run("plan", "--workers", "2", "--link-gbps", "1", *flags,
                        "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
             return [each["why"] for each in json.loads(done.stdout)["decisions"]
                     if each["what"] == "compression"]
-        self.assertEqual(against(), against("--gc-allow", "2bit"))
+        self.assertEqual(against(), against("--gc-allow", "int2"))
         self.assertTrue(against()[0].endswith(
-            "not measured: 2bit (telegrad-perf calibrate > FILE, then "
+            "not measured: int2 (telegrad-perf calibrate > FILE, then "
             "--calibration FILE)"))
         self.assertIn("1bit", against("--gc-allow", "all")[0])
 
-    def test_a_calibration_without_2bit_needs_no_flag(self):
+    def test_a_calibration_without_int2_needs_no_flag(self):
         known = json.loads(run("plan", "--print-calibration").stdout)
         known["codecs"] = [each for each in known["codecs"]
                            if each["name"] == "fp16"]
@@ -81,10 +81,10 @@ class Plan(unittest.TestCase):
                      "--calibration", path]
             done = run(*flags)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("not measured: 2bit", done.stdout)
-            asked = run(*flags, "--gc-allow", "2bit")
+            self.assertIn("not measured: int2", done.stdout)
+            asked = run(*flags, "--gc-allow", "int2")
             self.assertEqual(asked.returncode, 2, asked.stdout)
-            self.assertIn("'2bit'", asked.stderr)
+            self.assertIn("'int2'", asked.stderr)
 
     def test_all_tensors_get_the_chunks_that_are_asked_for(self):
         done = run("plan", "--workers", "2", "--profile", "vgg16", "--json",

@@ -7,6 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .._environment import codec, is_disabled
 from ..errors import Unsupported, UsageError, WrongOrder
+from ._auto import standard_codec
 from ._bucket import unwrapped
 from ._diloco import DiLoCo
 from ._disabled import Disabled
@@ -61,14 +62,15 @@ def compress(model: Any, gc_type: Optional[str] = None, *, replicas: Optional[An
     """Sends the model's gradients through a store with a codec. The one line::
 
         model = DistributedDataParallel(model)
-        telegrad.torch.compress(model, gc_type="2bit")
+        telegrad.torch.compress(model, optimizer=optimizer)
 
     All ranks call it with the same arguments. Gradients are averaged as before.
 
     Args:
         model: a DistributedDataParallel without a communication hook.
         gc_type: "none", "2bit", "topk:0.01" or what else docs/codecs.md has; without it
-            $TELEGRAD_CODEC, else "2bit".
+            $TELEGRAD_CODEC, else "int2" beside an `optimizer` that bears two bits, as SGD
+            with momentum, and "int4" beside others and none.
         replicas: for a model of FSDP2, the ranks that hold the same shards: a process
             group or a device mesh of one dimension. The sum between them is
             compressed, the one within is FSDP's.
@@ -90,7 +92,7 @@ def compress(model: Any, gc_type: Optional[str] = None, *, replicas: Optional[An
             raise UsageError("TELEGRAD_DISABLE=1 with replicas=, which nothing else sums: "
                              "leave the variable out, or take gc_type='none'")
         return Disabled(model)
-    gc_type = gc_type or codec()
+    gc_type = gc_type or codec() or standard_codec(options.get("optimizer"))
     if replicas is not None:
         if not sharded_modules(model):
             raise UsageError("replicas= is for a model of fully_shard (FSDP2, torch 2.6 or "

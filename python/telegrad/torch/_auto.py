@@ -22,9 +22,9 @@ _ADAPTIVE = ("adam", "muon", "lamb", "rmsprop", "adafactor")
 _NOT_USERS = ("telegrad", "torch", "runpy", "lightning", "pytorch_lightning", "accelerate",
               "transformers")
 _MUCH_MOMENTUM = .5  # as in trainer/flags/optimizer_flags.h
-# What "auto" may use unless it is told: with an optimizer that few bits do not harm, behind
-# momentum that workers keep, and with others or where none is known.
-_STANDARD, _BEHIND_MOMENTUM, _CAREFUL = "2bit", "int2", "int4"
+# What goes unless it is told, and what "auto" may use: with an optimizer that few bits do not
+# harm, its momentum in front of them, and with others or where none is known.
+_STANDARD, _CAREFUL = "int2", "int4"
 
 _checked: "weakref.WeakSet[Any]" = weakref.WeakSet()  # by `telegrad.run`, or given
 
@@ -33,6 +33,11 @@ def codecs_of(gc_type: str, allow: Optional[str], rules: str) -> List[str]:
     """All that may be used."""
     own = (allow or _CAREFUL).split(",") if gc_type == "auto" else [gc_type]
     return own + [rule.rpartition("=")[2] for rule in rules.split(";") if "=" in rule]
+
+
+def standard_codec(optimizer: Optional[Any]) -> str:
+    """What a model without a hint gets."""
+    return _CAREFUL if optimizer is None or _adaptive(optimizer) else _STANDARD
 
 
 def _adaptive(optimizer: Any) -> Optional[str]:
@@ -143,7 +148,7 @@ class OptimizerCheck:
             known = optimizers_of(self._parameters)
         if optimizer is not None:
             _refuse_others(optimizer)
-        codecs = codecs_of(gc_type, _BEHIND_MOMENTUM if is_careful else allow, rules)
+        codecs = codecs_of(gc_type, _STANDARD if is_careful else allow, rules)
         self.momentum = settle(optimizer, momentum, momentum_rate, wants_momentum(codecs),
                                self._trained)
         if is_careful:
@@ -160,7 +165,7 @@ class OptimizerCheck:
 
     def _choose(self, known: List[Any]) -> None:
         if self.momentum.is_kept and not any(map(_adaptive, known)):
-            self.allow = _BEHIND_MOMENTUM
+            self.allow = _STANDARD
             return
         harmed = [_adaptive(each) or f"momentum {_momentum_of(each):g}" for each in known
                   if _adaptive(each) or _momentum_of(each) > 0]
@@ -169,8 +174,7 @@ class OptimizerCheck:
             self.note = f"auto may take {_CAREFUL}: 2 bits or fewer harm steps with {harmed[0]}"
         elif not known:
             self.note = (f"auto may take {_CAREFUL}: no optimizer is known yet; "
-                         f"optimizer= of SGD lets it take {_STANDARD}, or "
-                         f"{_BEHIND_MOMENTUM} behind its momentum")
+                         f"optimizer= of SGD lets it take {_STANDARD}")
 
     def _check(self, optimizer: Any, is_first: bool, is_given: bool) -> None:
         with warnings.catch_warnings():

@@ -70,7 +70,8 @@ class State:
             and bfloat16 are summed by torch, as without Telegrad.
         gc_type: the codec, docs/codecs.md; "auto": one of `allow`, or none, where and
             while it makes steps faster. Its steps begin dense.
-        allow: codecs for "auto", the preferred one first: "fp16,2bit"; "2bit".
+        allow: codecs for "auto", the preferred one first: "fp16,2bit"; "int2", or "int4"
+            beside an optimizer that few bits harm, or none.
         rules: of parameters by name, "PATTERN=CODEC;..." as --gc-rule.
         dense_1d: parameters of one dimension (biases, norms) go dense unless a rule
             says otherwise: 0.3 % of the elements that would make most of the error.
