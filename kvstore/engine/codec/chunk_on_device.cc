@@ -63,8 +63,10 @@ absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
   return absl::OkStatus();
 }
 
-// In memory of the lane, until what reads it is queued.
+// In memory of the lane, until what reads it is queued. Behind the powers,
+// which count the momentum as it was.
 absl::StatusOr<ConstBytes> ChunkOnDevice::WithMomentum(ConstBytes grad) {
+  RETURN_IF_ERROR(lane().batch().LaunchPowers());
   ASSIGN_OR_RETURN(begun_.floats, Room(codec_.value_bytes()));
   lane().batch().Keep(begun_.floats);
   PushMomentumOf(codec_.config_->compression, lane().kernels(), Reach(grad),
