@@ -210,7 +210,8 @@ class Comparison(SystemTest):
         self.assertEqual(names_of(runs), NAMES)
         self.assertEqual(equal_parts(runs),
                          equal_parts(self.summary("in-turn")))
-        self.assertEqual([one["jobs"] for one in runs], [2] * 4)
+        # The last may begin when the others have ended.
+        self.assertIn([one["jobs"] for one in runs], ([2] * 4, [2, 2, 2, 1]))
         self.assertEqual([one["jobs"] for one in self.summary("in-turn")],
                          [1] * 4)
         text = run.stdout()
