@@ -72,7 +72,7 @@ def unlike(_):
                     {"momentum": ["nesterov", "heavyball"][RANK], "momentum_rate": 0.5},
                     {"momentum_rate": [0.5, 0.25][RANK]}):
         texts.append(workers.refused(telegrad.Mismatch, lambda: compressed(**options)))
-    compressed(threshold=[0.5, "0.5"][RANK], guard=[True, 1][RANK],
+    compressed(gc_type="int8", threshold=[0.5, "0.5"][RANK], guard=[True, 1][RANK],
                optimizer=sgd(weights, 0.5) if RANK == 0 else None)
     diloco(num_threads=1 + RANK)
     return texts
