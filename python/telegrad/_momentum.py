@@ -4,7 +4,7 @@ from __future__ import annotations
 from ctypes import byref, c_int32
 from dataclasses import replace
 from numbers import Real
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ._library import call, encoded
 from .codec import Codec
@@ -31,6 +31,11 @@ def few_bits(codec: str) -> Tuple[bool, bool]:
 def harms_squares(codec: str) -> bool:
     """Whether it harms Adam, RMSprop and the like."""
     return few_bits(codec)[0]
+
+
+def codecs_of_rules(rules: str) -> List[str]:
+    """Of "PATTERN=CODEC;...", which the store looks at."""
+    return [rule.rpartition("=")[2] for rule in rules.split(";") if "=" in rule]
 
 
 def wants_momentum(codecs: Iterable[str]) -> bool:
@@ -113,9 +118,7 @@ class MomentumOfStore:
                     f"{self._rate:g} in front of the codec; leave momentum_rate out")
             store.set_compression(**self._setting, momentum=kind, momentum_rate=self._rate)
             return ""
-        codecs = [self._setting["type"], *(
-            rule.rpartition("=")[2] for rule in self._setting.get("rules", "").split(";")
-            if "=" in rule)]
+        codecs = [self._setting["type"], *codecs_of_rules(self._setting.get("rules", ""))]
         if self._momentum == "auto" and (not own or has_rows or not wants_momentum(codecs)):
             return ""
         if not own:

@@ -58,6 +58,16 @@ def resumes(folder):
     return [found, texts]
 
 
+def to_come(model, optimizer):
+    """What momenta still do to the weights where gradients are 0."""
+    before = [p.detach().clone() for p in model.parameters()]
+    for step in range(200):
+        optimizer.zero_grad()
+        (loss_of(model, step) * 0).backward()
+        optimizer.step()
+    return [a - b for a, b in zip(model.parameters(), before)]
+
+
 def saves(folder):
     """Of two workers without a codec: momenta, by kind."""
     dist.init_process_group("gloo")
@@ -65,13 +75,7 @@ def saves(folder):
         model, state, optimizer = compressed("none", momentum=kind)
         train(model, optimizer, 0, 4)
         torch.save(state.state_dict(), os.path.join(folder, f"{kind}-{RANK}.pt"))
-        before = [p.detach().clone() for p in model.parameters()]
-        for step in range(200):
-            optimizer.zero_grad()
-            (loss_of(model, step) * 0).backward()
-            optimizer.step()
-        torch.save([a - b for a, b in zip(model.parameters(), before)],
-                   os.path.join(folder, f"{kind}.pt"))
+        torch.save(to_come(model, optimizer), os.path.join(folder, f"{kind}.pt"))
         state.close()
     return True
 
@@ -84,13 +88,8 @@ def reshards(folder):
         model, state, optimizer = compressed("none", momentum=kind)
         files = [os.path.join(folder, f"{kind}-{rank}.pt") for rank in range(2)]
         state.load_state_dict([torch.load(path) for path in files[RANK::WORLD]], reshard="sum")
-        before = [p.detach().clone() for p in model.parameters()]
-        for step in range(200):
-            optimizer.zero_grad()
-            (loss_of(model, step) * 0).backward()
-            optimizer.step()
         want = torch.load(os.path.join(folder, f"{kind}.pt"))
-        found.append([far([a - b for a, b in zip(model.parameters(), before)], want),
+        found.append([far(to_come(model, optimizer), want),
                       far(want, [torch.zeros(())] * len(want))])
         state.close()
     return found

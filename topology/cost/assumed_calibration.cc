@@ -44,11 +44,12 @@ CodecFigures TwoBit(const char* name, Reply reply,
   return codec;
 }
 
-// Codes of two bits, and a scale of 16 per block of 256.
-CodecFigures Int2() {
-  CodecFigures codec =
-      Codec("int2", 2.0625, Reply::kReencode, Constant(2.0625));
-  codec.encode = Assumed(1.2e9);
+// Codes of so many bits, the scales of blocks included, by which servers
+// answer, too.
+CodecFigures BlockCodes(const char* name, double bits,
+                        double encoded_elems_per_s) {
+  CodecFigures codec = Codec(name, bits, Reply::kReencode, Constant(bits));
+  codec.encode = Assumed(encoded_elems_per_s);
   codec.decode = Assumed(2.6e9);
   codec.decode_add = Assumed(2.4e9);
   return codec;
@@ -71,15 +72,6 @@ CodecFigures Fp16() {
   codec.decode_add = Assumed(1.2e9);
   codec.sum = Assumed(1.2e9);
   codec.reply_encode = Assumed(3e9);
-  return codec;
-}
-
-CodecFigures OneBit() {
-  CodecFigures codec =
-      Codec("1bit", 1.0625, Reply::kReencode, Constant(1.0625));
-  codec.encode = Assumed(1.3e9);
-  codec.decode = Assumed(2.6e9);
-  codec.decode_add = Assumed(2.4e9);
   return codec;
 }
 
@@ -111,9 +103,9 @@ Calibration AssumedCalibration() {
   calibration.reduce = Assumed(0.85e9);
   calibration.codecs = {TwoBit("2bit", Reply::kSum, SumBits()),
                         TwoBit("2bit:reencode", Reply::kReencode, Constant(2)),
-                        Int2(),
+                        BlockCodes("int2", 2.0625, 1.2e9),
                         MxnetTwoBit(),
-                        OneBit(),
+                        BlockCodes("1bit", 1.0625, 1.3e9),
                         TopK(),
                         Fp16()};
   // Rates are those of the ports, which the machines know: 0 here.

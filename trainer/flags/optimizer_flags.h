@@ -49,8 +49,8 @@ bool StepsByMeanSquares(const TrainOptions& options);
 constexpr double kMomentumThatHarms = 0.5;
 // Whether the steps have that much, of a network that learns.
 bool MomentumHarmsFewBits(const TrainOptions& options);
-// --gc-type auto before such steps: leaves out what harms them, with the
-// reason; before a mean of squares refuses it where it was asked for. Then
+// --gc-type auto before a mean of squares or muon: leaves out what harms them,
+// with the reason; before the first refuses it where it was asked for. Then
 // --gc-momentum: where each setting's momentum is.
 absl::Status SettleFewBits(TrainOptions& options);
 

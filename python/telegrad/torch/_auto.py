@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 
 import torch
 
-from .._momentum import comes_late, harms_squares, wants_momentum
+from .._momentum import codecs_of_rules, comes_late, harms_squares, wants_momentum
 from ..errors import UsageError
 from ..store import Store
 from ._momentum import Momentum, settle, with_inner
@@ -32,7 +32,7 @@ _checked: "weakref.WeakSet[Any]" = weakref.WeakSet()  # by `telegrad.run`, or gi
 def codecs_of(gc_type: str, allow: Optional[str], rules: str) -> List[str]:
     """All that may be used."""
     own = (allow or _CAREFUL).split(",") if gc_type == "auto" else [gc_type]
-    return own + [rule.rpartition("=")[2] for rule in rules.split(";") if "=" in rule]
+    return own + codecs_of_rules(rules)
 
 
 def standard_codec(optimizer: Optional[Any]) -> str:

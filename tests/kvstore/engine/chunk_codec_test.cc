@@ -11,12 +11,10 @@ namespace telegrad {
 namespace {
 
 using testing::Devices;
-using testing::GradOf;
+using testing::Gradients;
 using testing::IsOk;
 using testing::StatusIs;
 using testing::TensorOracle;
-
-using Gradients = std::vector<std::vector<float>>;
 
 constexpr size_t kElems = 229;  // chunks of 64: the last is not whole
 constexpr float kThreshold = 1.0f / 128;
@@ -31,13 +29,8 @@ CompressionConfig Compression(const std::string& type, ReplyMode reply,
   return compression;
 }
 
-Gradients GradsOf(int num_devices, int step, size_t n = kElems) {
-  Gradients grads;
-  for (int d = 0; d < num_devices; ++d) {
-    std::vector<float>& grad = grads.emplace_back(n);
-    for (size_t i = 0; i < n; ++i) grad[i] = GradOf(d, step, i);
-  }
-  return grads;
+Gradients GradsOf(int num_devices, int step) {
+  return testing::GradsOf(num_devices, step, kElems);
 }
 
 std::vector<float> SumOf(const Gradients& grads) {
@@ -141,11 +134,7 @@ class EveryCodec : public ::testing::TestWithParam<const Codec*> {};
 
 INSTANTIATE_TEST_SUITE_P(, EveryCodec, ::testing::ValuesIn(AllCodecs()),
                          [](const auto& codec) {
-                           std::string name;
-                           for (const char c : codec.param->traits().name) {
-                             if (std::isalnum(c)) name += c;
-                           }
-                           return "Of" + name;
+                           return "Of" + codec.param->traits().name;
                          });
 
 // One chunk, without the health check: it would change the mode.

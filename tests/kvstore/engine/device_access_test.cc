@@ -202,11 +202,7 @@ class EveryCodecOnDevice : public ::testing::TestWithParam<const Codec*> {};
 
 INSTANTIATE_TEST_SUITE_P(, EveryCodecOnDevice, ::testing::ValuesIn(AllCodecs()),
                          [](const auto& codec) {
-                           std::string name;
-                           for (const char c : codec.param->traits().name) {
-                             if (std::isalnum(c)) name += c;
-                           }
-                           return "Of" + name;
+                           return "Of" + codec.param->traits().name;
                          });
 
 TEST_P(EveryCodecOnDevice, GivesTheBitsOfHostMemory) {

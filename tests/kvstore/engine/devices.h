@@ -10,9 +10,21 @@
 #include "gtest/gtest.h"
 #include "kvstore/engine/codec/chunk_sum.h"
 #include "kvstore/engine/codec/tensor_codec.h"
+#include "tests/kvstore/oracle.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad::testing {
+
+using Gradients = std::vector<std::vector<float>>;  // by device
+
+inline Gradients GradsOf(int num_devices, int step, size_t num_elems) {
+  Gradients grads;
+  for (int d = 0; d < num_devices; ++d) {
+    std::vector<float>& grad = grads.emplace_back(num_elems);
+    for (size_t i = 0; i < num_elems; ++i) grad[i] = GradOf(d, step, i);
+  }
+  return grads;
+}
 
 // One tensor of several contributors in one process: ChunkCodec and ChunkSum
 // without anything between them.

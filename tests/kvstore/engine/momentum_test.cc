@@ -1,21 +1,17 @@
 // Momentum that is kept in front of the codec.
-#include <cctype>
 #include <limits>
 #include <utility>
 
 #include "kvstore/optimizer.h"
 #include "tests/kvstore/engine/devices.h"
-#include "tests/kvstore/oracle.h"
 
 namespace telegrad {
 namespace {
 
 using testing::Devices;
-using testing::GradOf;
+using testing::Gradients;
 using testing::IsOk;
 using testing::StatusIs;
-
-using PushedGrads = std::vector<std::vector<float>>;
 
 constexpr size_t kPushedElems = 229;  // chunks of 64: the last is not whole
 constexpr float kPushedRate = 0.5f;   // exact in what follows
@@ -32,21 +28,9 @@ CompressionConfig CompressionWith(const std::string& type,
   return compression;
 }
 
-PushedGrads StepGrads(int num_devices, int step) {
-  PushedGrads grads(static_cast<size_t>(num_devices),
-                    std::vector<float>(kPushedElems));
-  for (int d = 0; d < num_devices; ++d) {
-    for (size_t i = 0; i < kPushedElems; ++i) {
-      grads[static_cast<size_t>(d)][i] = GradOf(d, step, i);
-    }
-  }
-  return grads;
-}
-
 // What devices push, of `m` that they keep.
-PushedGrads PushedOf(PushMomentum kind, const PushedGrads& grads,
-                     PushedGrads& m) {
-  PushedGrads pushed = grads;
+Gradients PushedOf(PushMomentum kind, const Gradients& grads, Gradients& m) {
+  Gradients pushed = grads;
   m.resize(grads.size(), std::vector<float>(kPushedElems));
   for (size_t d = 0; d < grads.size(); ++d) {
     for (size_t i = 0; i < kPushedElems; ++i) {
@@ -64,11 +48,7 @@ class EveryCodecWithMomentum : public ::testing::TestWithParam<const Codec*> {};
 INSTANTIATE_TEST_SUITE_P(, EveryCodecWithMomentum,
                          ::testing::ValuesIn(AllCodecs()),
                          [](const auto& codec) {
-                           std::string name;
-                           for (const char c : codec.param->traits().name) {
-                             if (std::isalnum(c)) name += c;
-                           }
-                           return "Of" + name;
+                           return "Of" + codec.param->traits().name;
                          });
 
 TEST_P(EveryCodecWithMomentum, EncodesWhatItMakesOfGradients) {
@@ -78,9 +58,9 @@ TEST_P(EveryCodecWithMomentum, EncodesWhatItMakesOfGradients) {
     Devices with(kPushedElems, 2, CompressionWith(type, kind));
     Devices without(kPushedElems, 2,
                     CompressionWith(type, PushMomentum::kNone));
-    PushedGrads momentum;
+    Gradients momentum;
     for (int step = 0; step < 6; ++step) {
-      const PushedGrads grads = StepGrads(2, step);
+      const Gradients grads = testing::GradsOf(2, step, kPushedElems);
       const auto outs = with.Round(grads);
       ASSERT_THAT(outs, IsOk());
       ASSERT_EQ(*outs, *without.Round(PushedOf(kind, grads, momentum)))
@@ -104,7 +84,7 @@ TEST(Momentum, OfPushesIsTheOptimizers) {
     OptimizerState a, b;
     std::vector<float> expected(kPushedElems, 1), weights(kPushedElems, 1);
     for (int step = 0; step < 25; ++step) {
-      const PushedGrads grads = StepGrads(2, step);
+      const Gradients grads = testing::GradsOf(2, step, kPushedElems);
       std::vector<float> sum = grads[0];
       for (size_t i = 0; i < kPushedElems; ++i) sum[i] += grads[1][i];
       const auto outs = devices.Round(grads);
@@ -122,16 +102,16 @@ TEST(Momentum, GoesOnAsItWasSaved) {
   const CompressionConfig compression =
       CompressionWith("int8", PushMomentum::kNesterov);
   Devices devices(kPushedElems, 1, compression);
-  ASSERT_THAT(devices.Round(StepGrads(1, 0)), IsOk());
+  ASSERT_THAT(devices.Round(testing::GradsOf(1, 0, kPushedElems)), IsOk());
   const auto saved = devices.codec(0).Save();
   ASSERT_THAT(saved, IsOk());
   Devices other(kPushedElems, 1, compression);
   ASSERT_THAT(other.codec(0).Load(*saved), IsOk());
   EXPECT_EQ(*other.codec(0).Save(), *saved);
-  const auto next = devices.Round(StepGrads(1, 1));
+  const auto next = devices.Round(testing::GradsOf(1, 1, kPushedElems));
   ASSERT_THAT(next, IsOk());
   Devices fresh(kPushedElems, 1, compression);
-  EXPECT_NE(*fresh.Round(StepGrads(1, 1)), *next);
+  EXPECT_NE(*fresh.Round(testing::GradsOf(1, 1, kPushedElems)), *next);
   // Not in a store whose pushes have none.
   Devices without(kPushedElems, 1,
                   CompressionWith("int8", PushMomentum::kNone));
@@ -145,7 +125,7 @@ TEST(Momentum, StaysFinite) {
       CompressionWith("none", PushMomentum::kNesterov);
   compression.nonfinite = NonFinitePolicy::kZero;
   Devices devices(kPushedElems, 1, compression);
-  PushedGrads grads(1, std::vector<float>(kPushedElems, 1));
+  Gradients grads(1, std::vector<float>(kPushedElems, 1));
   ASSERT_THAT(devices.Round(grads), IsOk());
   grads[0][70] = std::numeric_limits<float>::quiet_NaN();
   auto outs = devices.Round(grads);
