@@ -162,7 +162,8 @@ def run(options, path, arguments=(), num=0):
         try:
             found = json.loads(text.strip().splitlines()[-1])
         except (ValueError, IndexError):
-            found = {"passed": 0, "failed": [], "left": ["a worker ended without a result"]}
+            found = {"passed": 0, "failed": [],
+                     "left": ["a worker ended without a result; --verbose shows why"]}
         total.passed += found["passed"]
         total.failed += found["failed"]
         total.left += found["left"]
