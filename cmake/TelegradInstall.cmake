@@ -7,6 +7,22 @@ foreach(program telegrad-train telegrad-perf telegrad-topo telegrad-server)
   endif()
 endforeach()
 
+# telegrad-launch is Python, which the machine has or has not; it finds its folder from where it lies.
+set(launcher ${PROJECT_SOURCE_DIR}/python/telegrad-launch)
+if(SKBUILD)
+  file(READ ${launcher} text)
+  string(REPLACE "#!/usr/bin/env python3" "#!python" text "${text}")  # which pip replaces by its own
+  file(WRITE ${PROJECT_BINARY_DIR}/telegrad-launch "${text}")
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/telegrad-launch DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT wheel)
+else()
+  file(CREATE_LINK ${launcher} ${PROJECT_BINARY_DIR}/kvstore/telegrad-launch SYMBOLIC)
+  install(PROGRAMS ${launcher} DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/telegrad/launch DESTINATION ${CMAKE_INSTALL_DATADIR}/telegrad
+          PATTERN __pycache__ EXCLUDE)
+  file(WRITE ${PROJECT_BINARY_DIR}/VERSION ${PROJECT_VERSION})
+  install(FILES ${PROJECT_BINARY_DIR}/VERSION DESTINATION ${CMAKE_INSTALL_DATADIR}/telegrad/launch)
+endif()
+
 set(TELEGRAD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/telegrad)
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/telegradConfig.cmake.in ${PROJECT_BINARY_DIR}/telegradConfig.cmake

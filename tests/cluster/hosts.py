@@ -1,4 +1,4 @@
-"""Two emulated hosts, n1 and n2, in namespaces of their own.
+"""Emulated hosts, n1 and n2 unless more are wanted, in namespaces of their own.
 
 Importing it starts the program again in new mount, process, network and name
 namespaces. What runs in there ends with it, and nothing of the real host is
@@ -14,7 +14,7 @@ import tempfile
 import time
 
 INSIDE = "TELEGRAD_CLUSTER_INSIDE"
-NAMES = ("n1", "n2")
+NAMES = ["n1", "n2"]
 NETWORK = "10.77.0.0/24"
 NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc",
               "--fork", "--kill-child", "--mount-proc"]
@@ -27,8 +27,9 @@ def skip(reason, required=False):
     sys.exit(77)
 
 
-def enter(tools, required=False):
+def enter(tools, required=False, count=2):
     """Goes on in namespaces, or leaves as skipped and says why."""
+    NAMES[:] = [f"n{i + 1}" for i in range(count)]
     if INSIDE in os.environ:
         make_hosts()
         return
@@ -104,7 +105,7 @@ def wait_until(condition, seconds, what):
 
 
 def start_sshd(folder):
-    """Returns the path of a configuration for ssh that reaches both hosts."""
+    """Returns the path of a configuration for ssh that reaches all hosts."""
     for key in ("host_key", "key"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
             f"{folder}/{key}")

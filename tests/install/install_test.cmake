@@ -41,6 +41,9 @@ foreach(flag -Werror -Wconversion -Wshadow -ffp-contract _FORTIFY_SOURCE)
   endif()
 endforeach()
 
+# The launcher needs nothing but its folder.
+run(${WORK_DIR}/prefix/bin/telegrad-launch -n 2 -- ${WORK_DIR}/build/consumer)
+
 # The C interface is found by pkg-config alone.
 find_program(PKG_CONFIG pkg-config REQUIRED)
 file(GLOB_RECURSE module ${WORK_DIR}/prefix/telegrad.pc)

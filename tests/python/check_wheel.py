@@ -183,7 +183,7 @@ def check_with(python, wheel):
         own.run("python", "-B", os.path.join(HERE, "codec_test.py"), "-q")
         check_old_processor(own)
         own.run("python", "-B", os.path.join(HERE, "two_ranks.py"))
-        for program in ("telegrad-topo", "telegrad-server", "telegrad-perf"):
+        for program in ("telegrad-topo", "telegrad-server", "telegrad-perf", "telegrad-launch"):
             own.run(program, "--help")
         return own.seconds
 

@@ -1,0 +1,202 @@
+"""telegrad-launch on three hosts, over ssh and over mpirun."""
+
+import glob
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import hosts
+
+hosts.enter(["ssh", "sshd", "ssh-keygen", "mpirun"], required=True, count=3)
+
+from cluster_case import (ENDLESS, SERVER, SHORT, TRAIN,  # noqa: E402
+                          ClusterCase, processes)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LAUNCH = [sys.executable, "-B", f"{ROOT}/python/telegrad-launch"]
+SSH_FOLDER = hosts.private_folder()
+SSH_CONFIG = hosts.start_sshd(SSH_FOLDER)
+
+
+def use_configuration():
+    """ssh has no variable for it, and root's own file stays as it is."""
+    folder = hosts.private_folder()
+    with open(f"{folder}/ssh", "w") as file:
+        file.write(f"#!/bin/sh\nexec {hosts.shutil.which('ssh')} -F {SSH_CONFIG} \"$@\"\n")
+    os.chmod(f"{folder}/ssh", 0o755)
+    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+    os.environ.update(OMPI_MCA_oob_tcp_if_include=hosts.NETWORK,
+                      OMPI_MCA_btl="self")
+
+
+use_configuration()
+
+
+class Launched(ClusterCase):
+    def launch(self, *words, lines=hosts.NAMES):
+        with open(f"{self.folder}/hosts", "w") as file:
+            file.write("\n".join(lines) + "\n")
+        return self.start([*LAUNCH, "-H", "hosts", *words])
+
+    def test_ssh_gives_what_one_host_gives(self):
+        for servers, more in ((0, []), (1, []), (1, ["--server-program", SERVER])):
+            with self.subTest(f"{servers} {more}"):
+                self.end(self.launch("-n", "2", "-s", str(servers), *more, "--", TRAIN, *SHORT,
+                                     "--out", f"s{servers}"), 0)
+                self.assertEqual(self.hash_of(f"s{servers}"), self.expected_hash(servers or 2))
+        self.assert_all_gone()
+
+    def test_mpirun_gives_what_one_host_gives(self):
+        self.end(self.launch("--cluster", "mpi", "-n", "2", "-s", "1", "--", TRAIN, *SHORT,
+                             "--out", "m"), 0)
+        self.assertEqual(self.hash_of("m"), self.expected_hash(1))
+        self.assert_all_gone()
+
+    def test_a_file_of_hosts_of_a_batch_system_is_enough(self):
+        with open(f"{self.folder}/nodes", "w") as file:
+            file.write("n1\nn2\n")
+        process = self.start([*LAUNCH, "--", TRAIN, *SHORT, "--out", "pbs"],
+                             env={**os.environ, "PBS_NODEFILE": f"{self.folder}/nodes"})
+        self.assertIn("[worker 0@n1]", self.end(process, 0))
+        self.assertEqual(self.hash_of("pbs"), self.expected_hash(2))
+
+    def test_a_killed_worker_is_named(self):
+        process = self.launch("-n", "3", "--", TRAIN, *ENDLESS)
+        self.wait_for_training(process)
+        os.kill(self.member("worker 1"), signal.SIGKILL)
+        text = self.end(process, 20, seconds=20)
+        self.assertIn("worker 1@n2 was killed by 137 (SIGKILL)", text)
+        self.assert_all_gone()
+
+    def test_signals_end_all_on_all_hosts(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.launch("-n", "3", "-s", "1", "--", TRAIN, *ENDLESS)
+            self.wait_for_training(process)
+            process.send_signal(number)
+            self.end(process, 128 + number, seconds=10)
+            hosts.wait_until(lambda: not processes(), 5, "all processes gone")
+
+    def test_nothing_outlives_the_launcher_or_a_connection(self):
+        for victim in ("launcher", "ssh"):
+            process = self.launch("-n", "3", "--", TRAIN, *ENDLESS)
+            self.wait_for_training(process)
+            if victim == "launcher":
+                process.kill()
+                process.wait()
+            else:
+                pid = subprocess.run(["pgrep", "-f", "ssh -F .* n2 python3"], text=True,
+                                     capture_output=True, check=True).stdout.split()[0]
+                os.kill(int(pid), signal.SIGKILL)
+                text = self.end(process, 20, seconds=20)
+                self.assertIn("the connection to n2 has ended", text)
+            self.assert_all_gone()
+
+    def test_hosts_that_cannot_be_used_are_named_before_anything_starts(self):
+        text = self.end(self.launch("-n", "4", "--", TRAIN, *SHORT, lines=["n1", "n2", "n9", "x8"]),
+                        25, seconds=40)
+        self.assertRegex(text, "n9: .*resolve")
+        self.assertRegex(text, "x8: ")
+        self.assertNotIn("[worker", text)
+        with open(f"{self.folder}/program.py", "w") as file:
+            file.write("#!/bin/sh\n[ $(hostname) = n2 ] && echo 0.1.0 || echo 0.2.0\n")
+        os.chmod(f"{self.folder}/program.py", 0o755)
+        os.rename(f"{self.folder}/program.py", f"{self.folder}/telegrad-train")
+        text = self.end(self.launch("-n", "2", "--", "./telegrad-train"), 31)
+        self.assertIn("n1 has 0.2.0, n2 has 0.1.0", text)
+        with open(SSH_CONFIG) as file:
+            before = file.read()
+        try:
+            with open(SSH_CONFIG, "w") as file:
+                file.write(before.replace("UserKnownHostsFile ", "UserKnownHostsFile /dev/null "
+                                          "#"))
+            text = self.end(self.launch("-n", "1", "--", "true"), 25)
+            self.assertIn("n1: Host key verification failed", text)
+        finally:
+            with open(SSH_CONFIG, "w") as file:
+                file.write(before)
+
+    def test_the_secret_is_in_no_argument_and_no_variable(self):
+        before = glob.glob("/tmp/telegrad-launch-*/secret")
+        process = self.launch("-n", "3", "--", TRAIN, *ENDLESS)
+        self.wait_for_training(process)
+        new = [path for path in glob.glob("/tmp/telegrad-launch-*/secret") if path not in before]
+        self.assertEqual(len(new), 3)
+        with open(new[0], "rb") as file:
+            secret = file.read()
+        for path in glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(path, "rb") as file:
+                    content = file.read()
+            except OSError:
+                continue  # it has ended
+            self.assertNotIn(secret.hex().encode(), content, path)
+            self.assertNotIn(secret, content, path)
+        process.terminate()
+        self.end(process, 143)
+
+    def ranks_in_time(self, count, seconds, *words, **more):
+        started = time.monotonic()
+        process = self.launch("-n", str(count), *words, "--", "sh", "-c", "echo $RANK of $WORLD_SIZE",
+                              **more)
+        text = self.end(process, 0, seconds=2 * seconds)
+        took = time.monotonic() - started
+        self.assertEqual(sorted(line.split("] ")[1] for line in text.splitlines()),
+                         sorted(f"{rank} of {count}" for rank in range(count)))
+        print(f"{count} ranks: {took:.1f} s")
+        self.assertLess(took, seconds)
+
+    def test_two_hundred_ranks_of_three_hosts(self):
+        self.ranks_in_time(200, 20)
+
+    def test_thirty_hosts_are_connected_to_a_few_at_a_time(self):
+        # Names of the three.
+        with open(SSH_CONFIG, "a") as file:
+            for i in range(30):
+                name = hosts.NAMES[i % 3]
+                file.write(f"Host h{i}\n HostName {name}\n HostKeyAlias {name}\n"
+                           f" IdentityFile {SSH_FOLDER}/key\n"
+                           f" UserKnownHostsFile {SSH_FOLDER}/known\n LogLevel ERROR\n")
+        self.ranks_in_time(60, 40, "--connections", "8", lines=[f"h{i}" for i in range(30)])
+
+    def test_the_first_step_comes_about_as_early_as_on_one_host(self):
+        def first_step(*words):
+            started = time.monotonic()
+            process = self.start([*LAUNCH, *words, "-n", "3", "--", TRAIN, *ENDLESS[:-1], "1"])
+            self.wait_for_training(process)
+            took = time.monotonic() - started
+            process.terminate()
+            self.end(process, 143)
+            return took
+        with open(f"{self.folder}/hosts", "w") as file:
+            file.write("\n".join(hosts.NAMES) + "\n")
+        times = []
+        for _ in range(4):  # others may be busy here, too
+            times.append((first_step("-H", "hosts"), first_step()))
+            far, local = (min(each) for each in zip(*times))
+            if far < local + 3:
+                break
+        print(f"first step: {local:.1f} s on one host, {far:.1f} s on three")
+        self.assertLess(far, local + 3)
+
+    def test_variables_and_folders_go_along(self):
+        os.makedirs(f"{self.folder}/there")
+        process = self.launch("--env", "TOLD='a b'$x", "--workdir", f"{self.folder}/there", "--",
+                              "sh", "-c", "echo \"$TOLD $PWD\"")
+        text = self.end(process, 0)
+        for rank, name in enumerate(hosts.NAMES):
+            self.assertIn(f"[worker {rank}@{name}] 'a b'$x {self.folder}/there\n", text)
+
+    def test_ssh_is_told_nothing_but_how_to_start_python(self):
+        process = self.launch("--dry-run", "--ssh-port", "2222", "--", "true")
+        words = shlex.split(self.end(process, 0).splitlines()[0])
+        self.assertEqual(words[-4:-1], ["-p", "2222", "n1"])
+        self.assertTrue(words[-1].startswith("python3 -IS -c "))
+        self.assertFalse([word for word in words if "StrictHostKeyChecking" in word])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
