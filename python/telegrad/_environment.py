@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 from typing import Optional
 
-from .errors import UsageError
+from .errors import AuthenticationError, UsageError
 
 
 def codec() -> Optional[str]:
@@ -22,6 +22,26 @@ def is_disabled() -> bool:
     if text not in ("0", "1"):
         raise UsageError(f"TELEGRAD_DISABLE={text!r}: 1 or 0")
     return text == "1"
+
+
+def secret_of_launcher() -> Optional[bytes]:
+    """Of the file $TELEGRAD_SECRET_FILE, if that is set.
+
+    Raises:
+        AuthenticationError: a file that cannot be read, or that others can.
+    """
+    path = os.environ.get("TELEGRAD_SECRET_FILE")
+    if not path:
+        return None
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            about = os.fstat(file.fileno())
+            if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                raise AuthenticationError(f"TELEGRAD_SECRET_FILE={path}: another user can read "
+                                          f"it; run: chmod 600 {path}")
+            return file.read(4097)
+    except OSError as why:
+        raise AuthenticationError(f"TELEGRAD_SECRET_FILE={path}: {why.strerror}") from why
 
 
 def seconds(given: Optional[float], name: str, standard: float) -> float:

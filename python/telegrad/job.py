@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Set
 from . import _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
                        interruptible, text_of)
-from ._environment import seconds
+from ._environment import seconds, secret_of_launcher
 from ._log import LOGGER
 from .errors import Error, UsageError, WrongOrder
 
@@ -42,7 +42,8 @@ class Job:
         hosts_part: the worker sums a part for the others, as a store "allreduce" needs
             it; no server is anywhere then.
         from_launcher: role, rank, counts and scheduler come from the variables of
-            DMLC's tracker, mpirun, srun or torchrun.
+            DMLC's tracker, mpirun, srun or torchrun; secret and bind, where they are not
+            given, from $TELEGRAD_SECRET_FILE and $TELEGRAD_BIND of telegrad-launch.
         secret: 32 bytes or more that all members share; demanded beyond loopback,
             unless `insecure`.
         num_threads: for codecs and sums; 0: none but those that must be.
@@ -63,7 +64,7 @@ class Job:
                  from_launcher: bool = False, num_threads: int = 1,
                  job_id: Optional[str] = None, secret: Optional[bytes] = None,
                  insecure: bool = False, transport: str = "tcp",
-                 tls: Optional[str] = None, bind: str = "127.0.0.1", link: str = "none",
+                 tls: Optional[str] = None, bind: Optional[str] = None, link: str = "none",
                  join_timeout: Optional[float] = None, dead_timeout: float = 10,
                  operation_timeout: Optional[float] = None, hosts_part: bool = False,
                  gdr: Optional[str] = None) -> None:
@@ -76,6 +77,9 @@ class Job:
                             ("operation_timeout", operation_timeout)):
             if value == 0:  # which in C stands for the standard
                 raise UsageError(f"{name}=0: more is wanted")
+        if from_launcher:
+            secret = secret_of_launcher() if secret is None else secret
+            bind = os.environ.get("TELEGRAD_BIND") if bind is None else bind
         if secret is not None and not isinstance(secret, bytes):
             raise UsageError(f"secret of {type(secret).__name__}: bytes are wanted")
         options.secret_bytes = len(secret or b"")
@@ -84,7 +88,7 @@ class Job:
              num_servers=num_servers, has_scheduler=has_scheduler,
              servers_here=servers_here, num_threads=num_threads, insecure=insecure,
              hosts_part=hosts_part, scheduler=scheduler, job_id=job_id, transport=transport,
-             tls=tls, bind=bind, link=link, join_timeout_s=join_timeout,
+             tls=tls, bind="127.0.0.1" if bind is None else bind, link=link, join_timeout_s=join_timeout,
              dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr)
         options.secret = secret
         self._handle = c_void_p()

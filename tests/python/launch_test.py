@@ -160,6 +160,27 @@ class Local(LaunchCase):
         self.assertEqual(done.stdout.splitlines()[-1], "[]", done.stderr)
 
 
+@unittest.skipUnless(os.environ.get("TELEGRAD_LIBRARY"), "no libtelegrad.so here")
+class KVStore(LaunchCase):
+    SCRIPT = ("import numpy, os, telegrad.kvstore\n"
+              "store = telegrad.kvstore.create('dist_sync')\n"
+              "x = numpy.full(4, 1 + store.rank, 'float32')\n"
+              "store.init('x', numpy.zeros_like(x))\nstore.pushpull('x', x, out=x)\n"
+              "print('sum', x[0], 'of', store.num_workers)\n")
+
+    def test_workers_serve_or_servers_do(self):
+        for servers in ("0", "1"):
+            text = self.run_to_end("-n", "2", "-s", servers, "--", *self.script(self.SCRIPT))
+            self.assertEqual(sorted(text.splitlines()),
+                             ["[worker 0] sum 3.0 of 2", "[worker 1] sum 3.0 of 2"])
+
+    def test_a_secret_that_others_can_read_is_refused(self):
+        open(os.path.join(self.folder, "open"), "w").close()
+        text = self.run_to_end("--env", "TELEGRAD_SECRET_FILE=open", "--",
+                               *self.script(self.SCRIPT), code=30)
+        self.assertIn("TELEGRAD_SECRET_FILE=open: another user can read it", text)
+
+
 @needs_trainer
 class Training(LaunchCase):
     def hash_of(self, out):
