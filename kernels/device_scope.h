@@ -6,26 +6,30 @@
 
 namespace telegrad::kernels {
 
+// What a thread had before a DeviceScope: a driver's context, or none.
+struct FormerDevice {
+  void* context = nullptr;
+  bool is_other = false;  // than the scope's
+};
+
 // Makes a GPU the thread's current device while it lives; nothing for a CPU.
 // Kernels of a GPU's table are queued within one.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device)
-      : before_(device.kind == DeviceKind::kCuda ? Enter(device.ordinal)
-                                                 : kNothingToDo) {}
+      : former_(device.kind == DeviceKind::kCuda ? Enter(device.ordinal)
+                                                 : FormerDevice{}) {}
   ~DeviceScope() {
-    if (before_ != kNothingToDo) Leave(before_);
+    if (former_.is_other) Leave(former_);
   }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  static constexpr int kNothingToDo = -1;
-  // The device before; kNothingToDo where it was the same.
-  static int Enter(int ordinal);
-  static void Leave(int before);
+  static FormerDevice Enter(int ordinal);
+  static void Leave(const FormerDevice& former);
 
-  const int before_;
+  const FormerDevice former_;
 };
 
 // What went wrong with this thread's launches and other calls for a GPU since

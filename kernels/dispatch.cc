@@ -134,12 +134,20 @@ const KernelTable* CudaKernels([[maybe_unused]] int ordinal,
 #endif
 }
 
-std::unique_ptr<DeviceCopier> MakeCudaCopier(std::string* why_not) {
+bool HasCudaDevice(std::string* why_not) {
 #if TELEGRAD_WITH_CUDA
-  if (cuda::ProbedKernels(0, why_not) == nullptr) return nullptr;
-  return cuda::MakeCopier();
+  return cuda::HasDevice(why_not);
 #else
   if (why_not != nullptr) *why_not = "CUDA is not in this build";
+  return false;
+#endif
+}
+
+std::unique_ptr<DeviceCopier> MakeCudaCopier(std::string* why_not) {
+  if (!HasCudaDevice(why_not)) return nullptr;
+#if TELEGRAD_WITH_CUDA
+  return cuda::MakeCopier();
+#else
   return nullptr;
 #endif
 }
@@ -155,18 +163,17 @@ std::unique_ptr<DeviceQueue> MakeDeviceQueue(Device device,
 #endif
 }
 
-int DeviceScope::Enter([[maybe_unused]] int ordinal) {
+FormerDevice DeviceScope::Enter([[maybe_unused]] int ordinal) {
 #if TELEGRAD_WITH_CUDA
-  const int before = cuda::EnterDevice(ordinal);
-  return before < 0 ? kNothingToDo : before;
+  return cuda::EnterDevice(ordinal);
 #else
-  return kNothingToDo;
+  return {};
 #endif
 }
 
-void DeviceScope::Leave([[maybe_unused]] int before) {
+void DeviceScope::Leave([[maybe_unused]] const FormerDevice& former) {
 #if TELEGRAD_WITH_CUDA
-  cudaSetDevice(before);
+  cuda::LeaveDevice(former);
 #endif
 }
 

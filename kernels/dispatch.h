@@ -73,6 +73,8 @@ const KernelTable& CpuKernels();
 // of the probe means "no device". Kernels are queued within a DeviceScope of
 // that GPU.
 const KernelTable* CudaKernels(int ordinal, std::string* why_not);
+// Whether the driver has any GPU, by its count alone: nothing of one is used.
+bool HasCudaDevice(std::string* why_not);
 // The first one's.
 inline const KernelTable* CudaKernels(std::string* why_not) {
   return CudaKernels(0, why_not);

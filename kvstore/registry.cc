@@ -34,7 +34,7 @@ std::unique_ptr<KVStore> MakeDevice(const StoreOptions& options,
                                     const StoreTraits& traits,
                                     WorkerGroup* group) {
   std::string why_not;
-  if (kernels::CudaKernels(&why_not) == nullptr) {
+  if (!kernels::HasCudaDevice(&why_not)) {
     LogInfo("kvstore type device: its ", options.num_devices,
             " devices are of the CPU: ", why_not);
   }

@@ -4,29 +4,30 @@
 
 #include <string>
 
+#include "kernels/device_scope.h"
+
 namespace telegrad::kernels::cuda {
 
-// Makes a device the thread's current one; that before, or -1 where it was the
-// same. A failure is seen at the next cudaGetLastError.
-inline int EnterDevice(int ordinal) {
-  int before = 0;
-  if (cudaGetDevice(&before) == cudaSuccess && before == ordinal) return -1;
-  cudaSetDevice(ordinal);
-  return before;
-}
+// Makes a device the thread's current one; LeaveDevice undoes it. A thread that
+// had none has none again: cudaSetDevice would give it GPU 0, and the process
+// half a gigabyte of that. A failure is seen at the next cudaGetLastError.
+FormerDevice EnterDevice(int ordinal);
+void LeaveDevice(const FormerDevice& former);
+
+// The device that a thread entered last, for calls that mean none: they use one
+// that the process uses already.
+int UsedDevice();
 
 // Leaves the thread's current device as it was.
 class CurrentDevice {
  public:
-  explicit CurrentDevice(int ordinal) : before_(EnterDevice(ordinal)) {}
-  ~CurrentDevice() {
-    if (before_ >= 0) cudaSetDevice(before_);
-  }
+  explicit CurrentDevice(int ordinal) : former_(EnterDevice(ordinal)) {}
+  ~CurrentDevice() { LeaveDevice(former_); }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
-  const int before_;
+  const FormerDevice former_;
 };
 
 // "cuda:1: invalid argument"

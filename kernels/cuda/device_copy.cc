@@ -29,6 +29,7 @@ class Copier : public DeviceCopier {
         cudaStreamDestroy(stream);
       }
     }
+    const CurrentDevice current(UsedDevice());
     for (const auto& [ticket, copy] : copies_) cudaEventDestroy(copy.event);
     for (const auto& [ordinal, event] : idle_) cudaEventDestroy(event);
     for (const auto& [memory, size] : host_) UnmapPinned(memory, size);
@@ -66,6 +67,7 @@ class Copier : public DeviceCopier {
   State Poll(Ticket ticket) override {
     const auto found = copies_.find(ticket);
     if (found == copies_.end()) return State::kFailed;  // was never begun
+    const CurrentDevice current(found->second.ordinal);
     const cudaError_t result = cudaEventQuery(found->second.event);
     if (result == cudaErrorNotReady) {
       cudaGetLastError();  // it counts as one

@@ -3,12 +3,15 @@
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
+#include "kernels/cuda/current_device.h"
+
 namespace telegrad::kernels::cuda {
 
 std::byte* MapPinned(size_t size) {
   void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
+  const CurrentDevice current(UsedDevice());
   if (cudaHostRegister(memory, size, cudaHostRegisterPortable) == cudaSuccess) {
     return static_cast<std::byte*>(memory);
   }
@@ -17,7 +20,10 @@ std::byte* MapPinned(size_t size) {
 }
 
 void UnmapPinned(std::byte* memory, size_t size) {
-  cudaHostUnregister(memory);
+  {
+    const CurrentDevice current(UsedDevice());
+    cudaHostUnregister(memory);
+  }
   munmap(memory, size);
 }
 

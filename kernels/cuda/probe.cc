@@ -56,11 +56,13 @@ class Probes {
     devices_ = std::vector<Entry>(static_cast<size_t>(num_devices));
   }
 
+  bool HasAny(std::string* why_not) const {
+    *why_not = why_none_;
+    return why_none_.empty();
+  }
+
   const KernelTable* Find(int ordinal, std::string* why_not) {
-    if (!why_none_.empty()) {
-      *why_not = why_none_;
-      return nullptr;
-    }
+    if (!HasAny(why_not)) return nullptr;
     if (ordinal < 0 || static_cast<size_t>(ordinal) >= devices_.size()) {
       *why_not = "cuda:" + std::to_string(ordinal) + ": there are " +
                  std::to_string(devices_.size()) + " devices, counted from 0";
@@ -133,12 +135,23 @@ KernelTable MakeTable() {
                     .sampled_power = SampledPowerMany}};
 }
 
+Probes& AllProbes() {
+  static auto* const probes = new Probes;  // tables outlive static objects
+  return *probes;
+}
+
 }  // namespace
 
-const KernelTable* ProbedKernels(int ordinal, std::string* why_not) {
-  static auto* const probes = new Probes;  // tables outlive static objects
+bool HasDevice(std::string* why_not) {
   std::string reason;
-  const KernelTable* const table = probes->Find(ordinal, &reason);
+  const bool has_any = AllProbes().HasAny(&reason);
+  if (!has_any && why_not != nullptr) *why_not = reason;
+  return has_any;
+}
+
+const KernelTable* ProbedKernels(int ordinal, std::string* why_not) {
+  std::string reason;
+  const KernelTable* const table = AllProbes().Find(ordinal, &reason);
   if (table == nullptr && why_not != nullptr) *why_not = reason;
   return table;
 }

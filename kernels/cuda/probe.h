@@ -10,4 +10,7 @@ namespace telegrad::kernels::cuda {
 // Probes it once, and no other. Thread-safe.
 const KernelTable* ProbedKernels(int ordinal, std::string* why_not);
 
+// Whether there is any, by the driver's count. Thread-safe.
+bool HasDevice(std::string* why_not);
+
 }  // namespace telegrad::kernels::cuda

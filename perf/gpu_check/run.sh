@@ -46,7 +46,8 @@ if [[ -z ${NO_SANITIZER:-} ]]; then
 fi
 [[ -n ${sanitizer[0]:-} ]] || echo "without compute-sanitizer"
 if "$nvcc" -std=c++20 -O2 -I. -o "$build/copy_check" \
-  perf/gpu_check/copy/copy_check.cc kernels/cuda/device_copy.cc \
+  perf/gpu_check/copy/copy_check.cc kernels/cuda/current_device.cc \
+  kernels/cuda/device_copy.cc \
   kernels/cuda/pinned.cc 2>"$build/copy_check.log"; then
   part "measure and verify copies" "$build/copy_check"
   if [[ -n ${sanitizer[0]:-} ]]; then

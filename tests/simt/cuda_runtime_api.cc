@@ -26,7 +26,36 @@ using namespace telegrad::simt;  // NOLINT: the runtime's names are global
 constexpr int kDevices = 2;
 
 thread_local cudaError_t last_error = cudaSuccess;
-thread_local int current_device = 0;
+thread_local int chosen_device = 0;
+// A device plus one; 0 where the thread has no context.
+thread_local uintptr_t current_context = 0;
+
+int CurrentDevice() {
+  return current_context != 0 ? static_cast<int>(current_context) - 1
+                              : chosen_device;
+}
+
+// As most calls do on a thread that has none.
+void MakeContext() {
+  current_context = static_cast<uintptr_t>(CurrentDevice()) + 1;
+  NoteContext(CurrentDevice());
+}
+
+using Context = void*;
+int ContextGetCurrent(Context* context) {
+  *context = reinterpret_cast<Context>(current_context);
+  return 0;
+}
+int ContextSetCurrent(Context context) {
+  current_context = reinterpret_cast<uintptr_t>(context);
+  return 0;
+}
+int RetainPrimaryContext(Context* context, int device) {
+  if (device < 0 || device >= kDevices) return cudaErrorInvalidDevice;
+  NoteContext(device);
+  *context = reinterpret_cast<Context>(static_cast<uintptr_t>(device) + 1);
+  return 0;
+}
 
 cudaError_t Failed(cudaError_t error) {
   last_error = error;
@@ -34,19 +63,26 @@ cudaError_t Failed(cudaError_t error) {
 }
 
 // What a call that does what it is asked for returns.
-cudaError_t Done() {
+cudaError_t NoError() {
   const cudaError_t error = LastingError();
   return error == cudaSuccess ? cudaSuccess : Failed(error);
 }
 
+// The same of a call that needs a context.
+cudaError_t Done() {
+  MakeContext();
+  return NoError();
+}
+
 cudaError_t CheckDevice(int device) {
-  return device >= 0 && device < kDevices ? Done()
+  return device >= 0 && device < kDevices ? NoError()
                                           : Failed(cudaErrorInvalidDevice);
 }
 
 StreamState* StateOf(cudaStream_t stream) {
+  MakeContext();
   return stream != nullptr ? stream
-                           : Engine::Get().DefaultStream(current_device);
+                           : Engine::Get().DefaultStream(CurrentDevice());
 }
 
 cudaError_t HostMemory(void** memory, size_t size) {
@@ -82,7 +118,7 @@ void telegrad::simt::Launch(const Shape& shape, cudaStream_t stream,
     return;
   }
   StreamState* const state = StateOf(stream);
-  if (state->device != current_device) {
+  if (state->device != CurrentDevice()) {
     Failed(cudaErrorInvalidResourceHandle);
     return;
   }
@@ -131,20 +167,37 @@ cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = kDevices;
-  return Done();
+  return NoError();
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = current_device;
-  return Done();
+  *device = CurrentDevice();
+  return NoError();
 }
 
 cudaError_t cudaSetDevice(int device) {
   // Also where another fault lasts, so that a thread can go back.
   if (device < 0 || device >= kDevices) return CheckDevice(device);
-  current_device = device;
-  NoteContext(device);
-  return Done();
+  chosen_device = device;
+  current_context = 0;
+  MakeContext();
+  return NoError();
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* name, void** call, unsigned, unsigned long long,
+    cudaDriverEntryPointQueryResult* result) {
+  *result = cudaDriverEntryPointSuccess;
+  if (std::strcmp(name, "cuCtxGetCurrent") == 0) {
+    *call = reinterpret_cast<void*>(ContextGetCurrent);
+  } else if (std::strcmp(name, "cuCtxSetCurrent") == 0) {
+    *call = reinterpret_cast<void*>(ContextSetCurrent);
+  } else if (std::strcmp(name, "cuDevicePrimaryCtxRetain") == 0) {
+    *call = reinterpret_cast<void*>(RetainPrimaryContext);
+  } else {
+    *result = cudaDriverEntryPointSymbolNotFound;
+  }
+  return NoError();
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -177,13 +230,13 @@ cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(
 
 cudaError_t cudaDeviceSynchronize() {
   CountWait();
-  Engine::Get().FinishDevice(current_device);
+  Engine::Get().FinishDevice(CurrentDevice());
   return Done();
 }
 
 cudaError_t cudaMalloc(void** memory, size_t size) {
   CountAllocation(false);
-  *memory = size == 0 ? nullptr : AllocateDevice(current_device, size);
+  *memory = size == 0 ? nullptr : AllocateDevice(CurrentDevice(), size);
   return *memory != nullptr || size == 0 ? Done()
                                          : Failed(cudaErrorMemoryAllocation);
 }
@@ -237,7 +290,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 }
 
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
-  return Done();
+  return NoError();
 }
 
 cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t stream) {
@@ -319,7 +372,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags,
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = Engine::Get().MakeStream(current_device);
+  *stream = Engine::Get().MakeStream(CurrentDevice());
   return Done();
 }
 
@@ -348,7 +401,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call,
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = new SimtEvent{std::make_shared<EventState>(current_device)};
+  *event = new SimtEvent{std::make_shared<EventState>(CurrentDevice())};
   return Done();
 }
 

@@ -153,6 +153,36 @@ TEST(SimtProbeDeathTest, UsesTheDeviceThatIsMeantAndNoOther) {
       ::testing::ExitedWithCode(0), "");
 }
 
+// Nor does a thread that has chosen none, whatever it asks of the other one.
+TEST(SimtQueueDeathTest, LeavesTheFirstDeviceToOthers) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        std::thread([] {
+          const auto queue = MakeDeviceQueue(kSecond, nullptr);
+          const Stream stream = queue->MakeStream(0);
+          const Event event = queue->MakeEvent();
+          const auto copier = MakeCudaCopier(nullptr);
+          {
+            const Buffer memory = queue->MakeMemory(64, stream);
+            const Buffer pinned = queue->MakePinned(64);
+            queue->Copy(pinned.view(), memory.view(), stream);
+            queue->Record(event, stream);
+            while (queue->Poll(event) == DeviceQueue::State::kRunning) {
+            }
+            std::byte* const host = copier->AllocateHost(64);
+            const auto ticket = copier->Start(memory.view(), {host, 64});
+            while (copier->Poll(ticket) == DeviceCopier::State::kRunning) {
+            }
+            copier->FreeHost(host);
+          }
+          queue->TakeError();
+        }).join();
+        std::_Exit(simt::HasContext(1) && !simt::HasContext(0) ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 TEST_F(SimtQueue, WithoutAScopeALaunchIsRefused) {
   const Buffer memory = queue_->MakeMemory(32, stream_);
   table_.add_f32(memory.as<float>(), 4, memory.as<float>() + 4, stream_);

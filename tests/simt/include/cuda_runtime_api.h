@@ -21,6 +21,11 @@ enum cudaError_t {
   cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorLaunchFailure = 719,
 };
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1,
+};
+enum { cudaEnableDefault = 0 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
   cudaMemcpyDeviceToHost = 2,
@@ -63,6 +68,10 @@ cudaError_t cudaPeekAtLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
+// Of the driver's calls those for contexts.
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* name, void** call, unsigned version, unsigned long long flags,
+    cudaDriverEntryPointQueryResult* result);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int device);
 cudaError_t cudaDeviceSynchronize();
