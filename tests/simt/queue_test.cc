@@ -3,6 +3,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "kernels/device_copy.h"
@@ -181,6 +184,36 @@ TEST(SimtQueueDeathTest, LeavesTheFirstDeviceToOthers) {
         std::_Exit(simt::HasContext(1) && !simt::HasContext(0) ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
+}
+
+// Whether a fork leaves it out.
+bool IsKeptFromForks(const void* memory) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<uintptr_t>(memory);
+  bool is_it = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    char dash = 0;
+    std::istringstream words(line);
+    if (words >> std::hex >> begin >> dash >> end && dash == '-') {
+      is_it = begin <= wanted && wanted < end;
+    } else if (is_it && line.rfind("VmFlags:", 0) == 0) {
+      return line.find(" dc") != std::string::npos;
+    }
+  }
+  return false;
+}
+
+// Where the parent's next write gets a page of its own, the device goes on with
+// the one before.
+TEST_F(SimtQueue, PinnedMemoryIsKeptFromForks) {
+  const Buffer pinned = queue_->MakePinned(64);
+  const auto copier = MakeCudaCopier(nullptr);
+  EXPECT_TRUE(IsKeptFromForks(pinned.data()));
+  EXPECT_TRUE(IsKeptFromForks(copier->AllocateHost(64)));
+  const Buffer ordinary(1 << 20);
+  EXPECT_FALSE(IsKeptFromForks(ordinary.data()));
 }
 
 TEST_F(SimtQueue, WithoutAScopeALaunchIsRefused) {
