@@ -3,24 +3,29 @@
 #include <string>
 
 #include "base/device.h"
+#include "base/stream.h"
 
 namespace telegrad::kernels {
 
-// What a thread had before a DeviceScope: a driver's context, or none.
+// What a thread had before a DeviceScope: a driver's context, or none, and
+// CUDA's mode of captures.
 struct FormerDevice {
   void* context = nullptr;
   bool is_other = false;  // than the scope's
+  int capture_mode = 0;
+  bool has_mode = false;  // whether that mode is to come back
 };
 
 // Makes a GPU the thread's current device while it lives; nothing for a CPU.
-// Kernels of a GPU's table are queued within one.
+// Kernels of a GPU's table are queued within one. What is called there disturbs
+// no capture (CUDA graphs) of another thread or library.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device)
       : former_(device.kind == DeviceKind::kCuda ? Enter(device.ordinal)
                                                  : FormerDevice{}) {}
   ~DeviceScope() {
-    if (former_.is_other) Leave(former_);
+    if (former_.is_other || former_.has_mode) Leave(former_);
   }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
@@ -31,6 +36,10 @@ class DeviceScope {
 
   const FormerDevice former_;
 };
+
+// Whether `stream` of that GPU records a graph instead of working; false for a
+// CPU.
+bool IsCaptured(Device device, Stream stream);
 
 // What went wrong with this thread's launches and other calls for a GPU since
 // the last time: "cuda:1: an illegal memory access was encountered". "" for

@@ -177,6 +177,15 @@ void DeviceScope::Leave([[maybe_unused]] const FormerDevice& former) {
 #endif
 }
 
+bool IsCaptured(Device device, [[maybe_unused]] Stream stream) {
+  if (device.kind == DeviceKind::kCpu) return false;
+#if TELEGRAD_WITH_CUDA
+  return cuda::IsCaptured(device.ordinal, stream);
+#else
+  return false;
+#endif
+}
+
 std::string TakeLaunchError(Device device) {
   if (device.kind == DeviceKind::kCpu) return "";
 #if TELEGRAD_WITH_CUDA

@@ -6,8 +6,8 @@
 namespace telegrad::kernels::cuda {
 namespace {
 
-// Of libcuda, which the runtime has opened. Its contexts are pointers, and 0 is
-// success.
+// Calls of libcuda, which the runtime has opened. Its contexts are pointers,
+// and 0 is success.
 struct Driver {
   int (*get_current)(void** context) = nullptr;
   int (*set_current)(void* context) = nullptr;
@@ -58,10 +58,18 @@ void* PrimaryContext(const Driver& driver, int ordinal) {
 
 std::atomic<int> used_device{0};
 
-}  // namespace
+// Whether the thread's calls may go beside captures already.
+thread_local bool is_relaxed = false;
 
-FormerDevice EnterDevice(int ordinal) {
-  used_device.store(ordinal, std::memory_order_relaxed);
+void Relax(FormerDevice& former) {
+  if (is_relaxed) return;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) return;
+  former.capture_mode = mode;
+  former.has_mode = is_relaxed = true;
+}
+
+FormerDevice EnterContext(int ordinal) {
   const Driver* const driver = TheDriver();
   void* const wanted =
       driver != nullptr ? PrimaryContext(*driver, ordinal) : nullptr;
@@ -75,10 +83,34 @@ FormerDevice EnterDevice(int ordinal) {
   return former;
 }
 
+}  // namespace
+
+FormerDevice EnterDevice(int ordinal) {
+  used_device.store(ordinal, std::memory_order_relaxed);
+  FormerDevice former = EnterContext(ordinal);
+  Relax(former);
+  return former;
+}
+
 void LeaveDevice(const FormerDevice& former) {
+  if (former.has_mode) {
+    auto mode = static_cast<cudaStreamCaptureMode>(former.capture_mode);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    is_relaxed = false;
+  }
   if (former.is_other) TheDriver()->set_current(former.context);
 }
 
 int UsedDevice() { return used_device.load(std::memory_order_relaxed); }
+
+bool IsCaptured(int ordinal, Stream stream) {
+  const CurrentDevice current(ordinal);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t error =
+      cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle), &status);
+  if (error == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  if (error == cudaErrorStreamCaptureImplicit) cudaGetLastError();
+  return error == cudaErrorStreamCaptureImplicit;
+}
 
 }  // namespace telegrad::kernels::cuda

@@ -8,15 +8,22 @@
 
 namespace telegrad::kernels::cuda {
 
-// Makes a device the thread's current one; LeaveDevice undoes it. A thread that
-// had none has none again: cudaSetDevice would give it GPU 0, and the process
-// half a gigabyte of that. A failure is seen at the next cudaGetLastError.
+// Makes a device the thread's current one, and lets the thread's calls go
+// beside captures of others (CUDA graphs): without that an event that is asked
+// for, or memory that is pinned, would end them. LeaveDevice undoes both. A
+// thread that had none has none again: cudaSetDevice would give it GPU 0, and
+// the process half a gigabyte of that. A failure is seen at the next
+// cudaGetLastError.
 FormerDevice EnterDevice(int ordinal);
 void LeaveDevice(const FormerDevice& former);
 
 // The device that a thread entered last, for calls that mean none: they use one
 // that the process uses already.
 int UsedDevice();
+
+// Whether the stream is being captured, or the legacy stream may not be used
+// since another one is.
+bool IsCaptured(int ordinal, Stream stream);
 
 // Leaves the thread's current device as it was.
 class CurrentDevice {

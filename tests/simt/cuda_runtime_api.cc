@@ -10,6 +10,7 @@
 #include "tests/simt/engine.h"
 #include "tests/simt/observe_state.h"
 #include "tests/simt/simt.h"
+#include "tests/simt/threads.h"
 #include "tests/simt/wait_sites.h"
 
 // The runtime's calls for the devices of tests/simt, as CUDA's manual says: a
@@ -23,39 +24,7 @@ namespace {
 
 using namespace telegrad::simt;  // NOLINT: the runtime's names are global
 
-constexpr int kDevices = 2;
-
 thread_local cudaError_t last_error = cudaSuccess;
-thread_local int chosen_device = 0;
-// A device plus one; 0 where the thread has no context.
-thread_local uintptr_t current_context = 0;
-
-int CurrentDevice() {
-  return current_context != 0 ? static_cast<int>(current_context) - 1
-                              : chosen_device;
-}
-
-// As most calls do on a thread that has none.
-void MakeContext() {
-  current_context = static_cast<uintptr_t>(CurrentDevice()) + 1;
-  NoteContext(CurrentDevice());
-}
-
-using Context = void*;
-int ContextGetCurrent(Context* context) {
-  *context = reinterpret_cast<Context>(current_context);
-  return 0;
-}
-int ContextSetCurrent(Context context) {
-  current_context = reinterpret_cast<uintptr_t>(context);
-  return 0;
-}
-int RetainPrimaryContext(Context* context, int device) {
-  if (device < 0 || device >= kDevices) return cudaErrorInvalidDevice;
-  NoteContext(device);
-  *context = reinterpret_cast<Context>(static_cast<uintptr_t>(device) + 1);
-  return 0;
-}
 
 cudaError_t Failed(cudaError_t error) {
   last_error = error;
@@ -99,6 +68,10 @@ void Move(void* to, const void* from, size_t size) {
   std::memmove(to, from, size);
 }
 
+cudaError_t CheckSafe() {
+  return IsSafe() ? cudaSuccess : Failed(cudaErrorStreamCaptureUnsupported);
+}
+
 bool IsPageable(const void* pointer) {
   return !IsDevice(pointer) && !IsReachableHost(pointer);
 }
@@ -128,36 +101,6 @@ void telegrad::simt::Launch(const Shape& shape, cudaStream_t stream,
       });
 }
 
-const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorInvalidConfiguration:
-      return "invalid configuration argument";
-    case cudaErrorNoDevice:
-      return "no CUDA-capable device is detected";
-    case cudaErrorInvalidDevice:
-      return "invalid device ordinal";
-    case cudaErrorInvalidResourceHandle:
-      return "invalid resource handle";
-    case cudaErrorNotReady:
-      return "device not ready";
-    case cudaErrorIllegalAddress:
-      return "an illegal memory access was encountered";
-    case cudaErrorHostMemoryAlreadyRegistered:
-      return "part or all of the requested memory range is already mapped";
-    case cudaErrorHostMemoryNotRegistered:
-      return "pointer does not correspond to a registered memory region";
-    case cudaErrorLaunchFailure:
-      return "unspecified launch failure";
-  }
-  return "unrecognized error code";
-}
-
 cudaError_t cudaGetLastError() {
   const cudaError_t error = std::exchange(last_error, cudaSuccess);
   return error == cudaSuccess ? LastingError() : error;
@@ -178,25 +121,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   // Also where another fault lasts, so that a thread can go back.
   if (device < 0 || device >= kDevices) return CheckDevice(device);
-  chosen_device = device;
-  current_context = 0;
-  MakeContext();
-  return NoError();
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(
-    const char* name, void** call, unsigned, unsigned long long,
-    cudaDriverEntryPointQueryResult* result) {
-  *result = cudaDriverEntryPointSuccess;
-  if (std::strcmp(name, "cuCtxGetCurrent") == 0) {
-    *call = reinterpret_cast<void*>(ContextGetCurrent);
-  } else if (std::strcmp(name, "cuCtxSetCurrent") == 0) {
-    *call = reinterpret_cast<void*>(ContextSetCurrent);
-  } else if (std::strcmp(name, "cuDevicePrimaryCtxRetain") == 0) {
-    *call = reinterpret_cast<void*>(RetainPrimaryContext);
-  } else {
-    *result = cudaDriverEntryPointSymbolNotFound;
-  }
+  ChooseDevice(device);
   return NoError();
 }
 
@@ -229,12 +154,14 @@ cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  if (CheckSafe() != cudaSuccess) return CheckSafe();
   CountWait();
   Engine::Get().FinishDevice(CurrentDevice());
   return Done();
 }
 
 cudaError_t cudaMalloc(void** memory, size_t size) {
+  if (CheckSafe() != cudaSuccess) return CheckSafe();
   CountAllocation(false);
   *memory = size == 0 ? nullptr : AllocateDevice(CurrentDevice(), size);
   return *memory != nullptr || size == 0 ? Done()
@@ -250,6 +177,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) {
 }
 
 cudaError_t cudaHostRegister(void* memory, size_t size, unsigned) {
+  if (CheckSafe() != cudaSuccess) return CheckSafe();
   CountAllocation(false);
   if (size == 0) return Failed(cudaErrorInvalidValue);
   if (IsPinnedToFail()) return Failed(cudaErrorMemoryAllocation);
@@ -258,6 +186,7 @@ cudaError_t cudaHostRegister(void* memory, size_t size, unsigned) {
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
+  if (CheckSafe() != cudaSuccess) return CheckSafe();
   CountWait();
   for (int d = 0; d < kDevices; ++d) Engine::Get().FinishDevice(d);
   return RemoveHost(memory) ? Done() : Failed(cudaErrorHostMemoryNotRegistered);
@@ -382,6 +311,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (CheckSafe() != cudaSuccess) return CheckSafe();
   CountWait();
   Engine::Get().Finish(StateOf(stream));
   return Done();
@@ -390,7 +320,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
   if (IsLeftOut(__builtin_return_address(0))) return Done();
-  Engine::Get().WaitFor(StateOf(stream), event->state);
+  if (event->state->is_captured) {
+    JoinCapture(StateOf(stream));
+  } else {
+    Engine::Get().WaitFor(StateOf(stream), event->state);
+  }
   return Done();
 }
 
@@ -419,11 +353,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (state->device != event->state->device) {
     return Failed(cudaErrorInvalidResourceHandle);
   }
+  event->state->is_captured = IsCapturing(state);
+  if (event->state->is_captured) return Done();
   Engine::Get().Record(state, event->state);
   return Done();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (CheckSafe() != cudaSuccess) return CheckSafe();
+  if (event->state->is_captured) return Failed(cudaErrorCapturedEvent);
   return Engine::Get().Poll(*event->state) ? Done() : Failed(cudaErrorNotReady);
 }
 

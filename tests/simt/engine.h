@@ -17,7 +17,8 @@ namespace telegrad::simt {
 struct EventState {
   explicit EventState(int of_device) : device(of_device) {}
   const int device;
-  uint64_t last = 0;           // record
+  uint64_t last = 0;  // record
+  bool is_captured = false;
   std::set<uint64_t> pending;  // records that have not been passed
   std::chrono::steady_clock::time_point passed;
 };

@@ -56,6 +56,10 @@ void FailLaunch(unsigned others, cudaError_t error, bool for_ever) {
   });
 }
 
+void BreakDevice(cudaError_t error) {
+  Locked([=](State& state) { state.lasting = error; });
+}
+
 void FailNoMore() {
   Locked([](State& state) {
     state.is_to_fail = false;

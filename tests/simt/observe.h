@@ -36,6 +36,8 @@ void Hold(cudaStream_t stream, bool is_held);
 // The launch after `others` more fails with `error` and is not done. If
 // `for_ever`, so does every call after it, as when a device has met a fault.
 void FailLaunch(unsigned others, cudaError_t error, bool for_ever);
+// The same at once, without a launch.
+void BreakDevice(cudaError_t error);
 void FailNoMore();
 
 // From now on the host's memory cannot be registered, or can.

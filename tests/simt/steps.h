@@ -50,6 +50,7 @@ class Steps {
   ~Steps() { worker_->Close(); }
 
   KVStore& store() { return *worker_; }
+  Stream stream() const { return stream_; }
   absl::Status Run() {
     std::vector<Ticket> tickets;
     for (size_t k = 0; k < views_.size(); ++k) {

@@ -158,6 +158,51 @@ TEST(SimtStore, GoesOnWithoutPinnedMemory) {
   }
 }
 
+// A capture of the user's, in the mode that is usual, while a step goes on.
+TEST(SimtStore, LeavesCapturesOfOthersWhole) {
+  cudaStream_t captured = nullptr;
+  cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
+  for (const char* type : {"none", "2bit", "topk:0.1"}) {
+    Steps steps(type);
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal),
+              cudaSuccess);
+    for (int step = 0; step < 3; ++step) EXPECT_THAT(steps.Run(), IsOk());
+    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess) << type;
+  }
+  cudaStreamDestroy(captured);
+}
+
+// What a graph records is not there until it is replayed.
+TEST(SimtStore, RefusesOperationsOfAStreamThatIsCaptured) {
+  Steps steps("2bit");
+  ASSERT_THAT(steps.Run(), IsOk());
+  auto* const stream = static_cast<cudaStream_t>(steps.stream().handle);
+  cudaGraph_t graph = nullptr;
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  const absl::Status status = steps.Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("tensor a: its stream on cuda:0 is being "
+                                   "captured into a CUDA graph"));
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  EXPECT_THAT(steps.Run(), IsOk());  // as before
+}
+
+// Of a device that is lost no event says when a gradient is there.
+TEST(SimtStore, EncodesNoGradientThatIsNeverReady) {
+  Steps steps("2bit");
+  ASSERT_THAT(steps.Run(), IsOk());
+  ASSERT_THAT(steps.Run(), IsOk());
+  simt::BreakDevice(cudaErrorIllegalAddress);
+  const simt::Counters before = simt::Counted();
+  const absl::Status status = steps.Run();
+  EXPECT_EQ((simt::Counted() - before).launches, 0u);
+  simt::FailNoMore();
+  kernels::TakeLaunchError(testing::kGpu);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kDeviceFault) << status;
+}
+
 // A launch that fails ends the operation and names the device.
 TEST(SimtStore, EndsWithTheDevicesError) {
   Steps steps("2bit");

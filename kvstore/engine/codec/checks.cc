@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/codec/codec_policy.h"
 #include "kvstore/engine/codec/floats.h"
@@ -49,6 +50,19 @@ absl::Status CheckMomentum(const CompressionConfig& compression,
         "to the optimizer"));
   }
   return absl::OkStatus();
+}
+
+// What the network does is no part of a graph, and what a captured stream is
+// given would never be ready.
+absl::Status CheckStream(const TensorSpec& tensor, const TensorView& view) {
+  if (!kernels::IsCaptured(view.bytes.device, view.stream)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "tensor ", tensor.name,
+      ": its stream on cuda:", view.bytes.device.ordinal,
+      " is being captured into a CUDA graph, which cannot hold an operation of "
+      "a store; end the capture first, and call the store behind each replay"));
 }
 
 }  // namespace
@@ -207,6 +221,7 @@ absl::Status CheckViews(const TensorSpec& tensor,
     const size_t num_bytes = SizeOf(tensor.dtype) * tensor.num_elems;
     if (view.dtype == tensor.dtype && view.bytes.size == num_bytes &&
         (view.bytes.device == place || num_bytes == 0)) {
+      RETURN_IF_ERROR(CheckStream(tensor, view));
       continue;
     }
     return absl::InvalidArgumentError(

@@ -150,12 +150,15 @@ bool WorkerDevice::TakePosted(std::vector<Item>& items) {
 }
 
 // In the order of a stream one that is not ready has none behind it that is.
+// One that never will be ends the job.
 bool WorkerDevice::IsReady(const Item& item, std::vector<Stream>& busy) {
   const Stream stream = item.op->stream;
   for (const Stream each : busy) {
     if (each.handle == stream.handle) return false;
   }
-  if (lane_->Poll(item.op->ready) != State::kRunning) return true;
+  const State state = lane_->Poll(item.op->ready);
+  if (state == State::kFailed) FailDevice("a gradient is never ready");
+  if (state != State::kRunning) return true;
   busy.push_back(stream);
   return false;
 }
@@ -323,11 +326,8 @@ void WorkerDevice::Look() {
       continue;
     }
     if (state != State::kPassed) {
-      const absl::Status why = lane_->status();
-      Fail(why.ok() ? DeviceFault(state == State::kRunning
-                                      ? "what was queued does not end"
-                                      : "what was queued failed")
-                    : why);
+      FailDevice(state == State::kRunning ? "what was queued does not end"
+                                          : "what was queued failed");
     }
     lane_->Return(group.event);
     std::vector<Item> items = std::move(group.items);
@@ -409,6 +409,11 @@ void WorkerDevice::Drop(Item& item) {
   item.op->memory.End(std::exchange(item.use.is_borrowed, false));
   item.op = nullptr;
   pipeline_.EndJob();
+}
+
+void WorkerDevice::FailDevice(const char* what) {
+  const absl::Status why = lane_->status();
+  Fail(why.ok() ? DeviceFault(what) : why);
 }
 
 void WorkerDevice::Fail(const absl::Status& why) {

@@ -98,6 +98,8 @@ class WorkerDevice {
   void HandChunks(Item& item);
   void SendValues(Item& item);
   void Drop(Item& item);
+  // With what the device says, else `what`.
+  void FailDevice(const char* what);
   void Fail(const absl::Status& why);
 
   std::unique_ptr<DeviceLane> lane_;
