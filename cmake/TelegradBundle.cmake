@@ -7,7 +7,7 @@ foreach(program telegrad-train telegrad-perf telegrad-topo telegrad-server teleg
     list(APPEND bundle_programs ${program})
   endif()
 endforeach()
-add_custom_target(telegrad-bundle-programs DEPENDS ${bundle_programs})
+add_custom_target(telegrad-bundle-programs DEPENDS ${bundle_programs} telegrad_c)
 
 # DT_RPATH and not DT_RUNPATH: the libraries in lib/ find one another by it, too.
 set_target_properties(${bundle_programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
@@ -27,11 +27,17 @@ set(outside "^ld-linux" "^lib(c|m|dl|rt|pthread|util|resolv)[.]so" "^lib(c10|tor
             "^lib(cuda|cudart|cudnn|cublas|cupti|nvidia|nvrtc|nccl)")
 install(TARGETS ${bundle_programs} RUNTIME_DEPENDENCY_SET bundle_libraries
         RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
+set_target_properties(telegrad_c PROPERTIES INSTALL_RPATH "$ORIGIN")
+target_link_options(telegrad_c PRIVATE -Wl,--disable-new-dtags)
+install(TARGETS telegrad_c RUNTIME_DEPENDENCY_SET bundle_libraries
+        LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL NAMELINK_SKIP)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/telegrad DESTINATION python COMPONENT bundle EXCLUDE_FROM_ALL
+        PATTERN "__pycache__" EXCLUDE)
 if(TARGET telegrad-networks)  # which telegrad-train opens
   install(TARGETS telegrad-networks RUNTIME_DEPENDENCY_SET bundle_libraries
           LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
 endif()
 install(RUNTIME_DEPENDENCY_SET bundle_libraries PRE_EXCLUDE_REGEXES ${outside}
         LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
-install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/run_on_gpu/run-on-gpu DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/run_on_gpu/run-on-gpu ${PROJECT_SOURCE_DIR}/perf/run_on_gpu/ddp-check DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL)

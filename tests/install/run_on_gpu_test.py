@@ -13,12 +13,13 @@ import select
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 
-ROOT = sys.argv[1]
+ROOT = os.path.abspath(sys.argv[1])
 SCRIPT = os.path.join(ROOT, "perf", "run_on_gpu", "run-on-gpu")
 loader = SourceFileLoader("run_on_gpu", SCRIPT)
 run_on_gpu = module_from_spec(spec_from_loader("run_on_gpu", loader))
@@ -51,14 +52,14 @@ class RunOnGpu(unittest.TestCase):
             file.write("#!/bin/sh\n" + script)
         os.chmod(path, 0o755)
 
-    def run_parts(self, parts, total_s=100):
+    def run_parts(self, parts, total_s=100, archive=None):
         """(exit code, what was printed, the parts' results)."""
         run_on_gpu.PARTS.clear()
         run_on_gpu.PARTS.update(parts)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             code = run_on_gpu.run_all(self.bundle, list(parts), self.results, {},
-                                      total_s)
+                                      total_s, archive)
         reports = {}
         for part in parts:
             with open(os.path.join(self.results, part + ".json"),
@@ -84,7 +85,10 @@ class RunOnGpu(unittest.TestCase):
             self.assertTrue(re.search(built, lists), program)
         for part, commands in self.all_parts.items():
             for command in commands:
-                self.assertIn(command.words[0], bundled, part)
+                if os.path.isfile(os.path.join(os.path.dirname(SCRIPT), command.words[0])):
+                    self.assertIn(f"run_on_gpu/{command.words[0]} ", listed)
+                else:
+                    self.assertIn(command.words[0], bundled, part)
 
     def test_every_filter_takes_tests(self):
         lines = []
@@ -219,7 +223,88 @@ echo "libraries: $LD_LIBRARY_PATH"
         self.assertEqual(code, 1)
         self.assertEqual(reports["endless"]["why"], "did not end in 1 s: begun")
         self.assertIsNone(reports["endless"]["commands"][0]["exit_code"])
-        self.assertEqual(reports["late"]["why"], "the ten minutes are over")
+        self.assertEqual(reports["late"]["why"], "its time is over (--seconds)")
+
+    def test_each_family_is_a_process_and_a_line(self):
+        self.program("tests", r"""
+case "$*" in
+*--gtest_list_tests*) printf 'A/Sign.\n  Works/cuda  # GetParam()\nA/Cast.\n  Does/cuda\n' ;;
+*A/Sign*) echo "illegal address"; exit 1 ;;
+*) echo "ran $*" ;;
+esac""")
+        code, printed, reports = self.run_parts({
+            "few": [Command(("tests", "--gtest_filter=*cuda*"), 9, by_family=True)]})
+        self.assertEqual(code, 1)
+        self.assertEqual([each["words"][-1] for each in reports["few"]["commands"]],
+                         ["--gtest_filter=A/Sign.*cuda*", "--gtest_filter=A/Cast.*cuda*"])
+        self.assertEqual(reports["few"]["why"],
+                         "--gtest_filter=A/Sign.*cuda* exit code 1: illegal address")
+        self.assertIn("few A/Sign.*cuda* ...", printed)
+        self.assertIn("ran", reports["few"]["commands"][1]["output"])
+
+    def test_a_long_output_keeps_head_tail_and_a_log(self):
+        self.program("long", "echo first fault; seq 1 9000; echo last line")
+        _, _, reports = self.run_parts({"long": [Command(("long",), 9)]})
+        output = reports["long"]["commands"][0]["output"]
+        self.assertTrue(output.startswith("first fault\n1\n"))
+        self.assertTrue(output.endswith("9000\nlast line\n"))
+        self.assertLess(len(output), 13000)
+        with open(os.path.join(self.results, "long.log"), encoding="utf-8") as file:
+            self.assertIn("\n5000\n", file.read())
+
+    def test_the_archive_is_whole_after_each_part(self):
+        path = os.path.join(self.folder, "all.tar.gz")
+        seen = os.path.join(self.folder, "seen")
+        self.program("first", "echo 1 > $1")
+        self.program("second", f"cp {path} {seen}")
+        self.run_parts({"one": [Command(("first", "{results}/rows"), 9)],
+                        "two": [Command(("second",), 9)]}, archive=path)
+        for archive, names in ((seen, ["one.json", "one.log", "rows"]),
+                               (path, ["one.json", "one.log", "rows", "two.json",
+                                       "two.log"])):
+            with tarfile.open(archive) as whole:
+                self.assertEqual(sorted(whole.getnames()), names)
+
+    def test_what_does_not_end_when_it_is_killed_is_left_behind(self):
+        # A process of another session keeps the pipe open, as one in the driver does.
+        pid = os.path.join(self.folder, "pid")
+        self.program("stuck", f"echo begun; setsid sh -c 'echo $$ > {pid}; exec sleep 1000'")
+        before = run_on_gpu.STUCK_S
+        run_on_gpu.STUCK_S = 1
+        try:
+            code, _, reports = self.run_parts({"stuck": [Command(("stuck",), 1)]})
+        finally:
+            run_on_gpu.STUCK_S = before
+            with open(pid, encoding="utf-8") as file:
+                os.kill(int(file.read()), signal.SIGKILL)
+        self.assertEqual(code, 1)
+        output = reports["stuck"]["commands"][0]["output"]
+        self.assertTrue(output.startswith("begun\n"), output)
+        self.assertIn("does not end although it was killed", output)
+
+    def test_clocks_stay_and_counters_are_kept(self):
+        for commands in self.all_parts.values():
+            for tool in (each.tool for each in commands if each.tool[:1] == ("ncu",)):
+                self.assertEqual(tool[tool.index("--clock-control") + 1], "none")
+                self.assertIn("{results}/", tool[tool.index("--log-file") + 1])
+
+    def test_few_sizes_come_first(self):
+        first = self.all_parts[next(iter(self.all_parts))][0]
+        self.assertEqual(first.environment["TELEGRAD_TEST_SIZES"], "few")
+        self.assertTrue(first.by_family)
+
+    def test_pytorchs_libraries_are_read_ahead(self):
+        lib = os.path.join(self.folder, "packages", "torch", "lib")
+        nvidia = os.path.join(self.folder, "packages", "nvidia", "cudnn", "lib")
+        for folder in (lib, nvidia):
+            os.makedirs(folder)
+        os.mkfifo(os.path.join(lib, "libtorch_cpu.so"))
+        os.mkfifo(os.path.join(nvidia, "libcudnn.so.9"))
+        run_on_gpu.read_ahead(lib)
+        for path in (os.path.join(lib, "libtorch_cpu.so"),
+                     os.path.join(nvidia, "libcudnn.so.9")):
+            with open(path, "wb") as file:  # returns when it is read
+                file.write(b"read")
 
     def test_what_runs_ends_with_it(self):
         pipe = os.path.join(self.folder, "pipe")
@@ -251,7 +336,8 @@ echo "libraries: $LD_LIBRARY_PATH"
 
     def test_wrong_usage_ends_with_2(self):
         for words in (["results", "--only", "nothing"], [],
-                      ["results", "--torch", self.folder]):
+                      ["results", "--torch", self.folder],
+                      ["results", "--seconds", "1"]):
             with self.subTest(words), self.assertRaises(SystemExit) as end, \
                     contextlib.redirect_stderr(io.StringIO()):
                 run_on_gpu.main(words)
