@@ -6,7 +6,8 @@
 # (default perf/results), each as it comes. A part that fails stops no other,
 # and is told at the end.
 # Exit: 0 all passed, 1 a difference or an error, 77 no nvcc or no device.
-# Environment: NVCC, ARCH (default native), BUILD (default build-gpu-check),
+# Environment: NVCC, ARCH (default native), JOBS (default all processors), BUILD
+# (default build-gpu-check),
 # TEST_KERNELS (test_kernels of a bundle, docs/gpu.md, or of a build with CUDA),
 # NO_SANITIZER (not empty: without).
 set -uo pipefail
@@ -20,9 +21,19 @@ if [[ ! -x $nvcc ]]; then
   exit 77
 fi
 mkdir -p "$build" "$results" || exit 1
-"$nvcc" -std=c++17 -O3 -fmad=false -arch="${ARCH:-native}" \
-  -Xcompiler=-ffp-contract=off -I. -o "$build/gpu_check" -x cu \
-  perf/gpu_check/*.cu kernels/cuda/*.cu || exit 1
+# A process for each file: nvcc takes one after the other.
+rm -rf "$build/objects"
+mkdir "$build/objects" || exit 1
+compile() {
+  "$nvcc" -std=c++17 -O3 -fmad=false -arch="${ARCH:-native}" -I. \
+    -Xcompiler=-ffp-contract=off -x cu -c -o "$build/objects/${1//\//-}.o" "$1"
+}
+export -f compile
+export nvcc build
+printf '%s\n' perf/gpu_check/*.cu kernels/cuda/*.cu |
+  xargs -P "${JOBS:-$(nproc)}" -I FILE bash -c 'compile FILE' || exit 1
+"$nvcc" -arch="${ARCH:-native}" -o "$build/gpu_check" "$build"/objects/*.o ||
+  exit 1
 
 failed=()
 # part NAME COMMAND...
