@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
@@ -220,6 +221,13 @@ std::string OwnNetworkNamespace() {
   char name[64];
   const ssize_t size = readlink("/proc/self/ns/net", name, sizeof(name));
   return size > 0 ? std::string(name, static_cast<size_t>(size)) : "";
+}
+
+std::string OwnBootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
 }
 
 }  // namespace telegrad

@@ -34,4 +34,7 @@ absl::StatusOr<std::string> DeviceOfAddress(const std::string& address);
 // those in the same one reach each other by loopback. Empty: not known.
 std::string OwnNetworkNamespace();
 
+// Tells machines of one name apart, until they start again. Empty: not known.
+std::string OwnBootId();
+
 }  // namespace telegrad

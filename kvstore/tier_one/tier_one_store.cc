@@ -25,7 +25,8 @@ absl::Status CheckOnHost(const TensorSpec& spec) {
   return absl::UnimplementedError(absl::StrCat(
       "tensor ", spec.name,
       " on a GPU: devices of a worker, and workers of a host, are summed in "
-      "host memory; take a worker for each GPU, and tier1 off"));
+      "host memory; take a worker for each GPU, and join with gdr, which says "
+      "where tensors are, or with tier1 off"));
 }
 
 }  // namespace

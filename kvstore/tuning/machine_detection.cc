@@ -7,7 +7,6 @@
 #include <iostream>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -67,18 +66,15 @@ MachineDetection::MachineDetection(Look look, Duration patience)
       "looking at it took more than ",
       std::chrono::duration_cast<std::chrono::seconds>(patience).count(),
       " seconds"));
-  thread_ = std::thread([state = state_, host = late_.host,
-                         look = std::move(look)] {
-    MachineReport report{
-        .host = host,
-        .boot_id = SysRoot::Live().Read("/proc/sys/kernel/random/boot_id").text,
-        .machine = look()};
-    absl::StripAsciiWhitespace(&report.boot_id);
-    MutexLock lock(&state->mutex);
-    state->report = std::move(report);
-    state->is_done = true;
-    state->changed.NotifyAll();
-  });
+  thread_ =
+      std::thread([state = state_, host = late_.host, look = std::move(look)] {
+        MachineReport report{
+            .host = host, .boot_id = OwnBootId(), .machine = look()};
+        MutexLock lock(&state->mutex);
+        state->report = std::move(report);
+        state->is_done = true;
+        state->changed.NotifyAll();
+      });
 }
 
 MachineDetection::~MachineDetection() {

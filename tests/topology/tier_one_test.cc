@@ -49,6 +49,7 @@ TEST(TierOne, IsNoQuestionOfOneWorkerAHost) {
   EXPECT_EQ(WhyOf(PathOf({})), "");
   const Plan told = PathOf({"a", "b"}, {true, "--tier1 on"});
   EXPECT_THAT(told.pushers, IsEmpty());
+  EXPECT_EQ(WhyOf(told), "tier1 off: --tier1 on: 2 workers on as many hosts");
 }
 
 TEST(TierOne, IsAsAUserSays) {
@@ -56,7 +57,7 @@ TEST(TierOne, IsAsAUserSays) {
   EXPECT_THAT(on.pushers, ElementsAre(0, 0));
   EXPECT_EQ(WhyOf(on),
             "tier1 on: --tier1 on: 2 workers on 1 host; one of each host "
-            "pushes");
+            "pushes, though gradients do not leave it");
   const Plan off = PathOf({"a", "a", "b"}, {false, "--tier1 off"});
   EXPECT_THAT(off.pushers, IsEmpty());
   EXPECT_EQ(WhyOf(off), "tier1 off: --tier1 off: 3 workers on 2 hosts");

@@ -105,8 +105,8 @@ absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
         absl::StrCat("--tier1 on with --kv-store ", options.kv_store, " ",
                      why_not, ": leave it out"));
   }
-  // With --gpus DistOptions alone say it: a checkpoint has what was asked for,
-  // so that a run on the CPU goes on from it.
+  // With --gpus the planner says it: a checkpoint has what was asked for, so
+  // that a run on the CPU goes on from it.
   if (!traits.has_workers || traits.is_async) options.tier_one = "off";
   return absl::OkStatus();
 }

@@ -116,7 +116,6 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   }
   ASSIGN_OR_RETURN(dist.path.tier_one, ParseTierOne(options.tier_one));
   if (!options.gpus.empty()) {
-    dist.path.tier_one = false;
     ASSIGN_OR_RETURN(dist.path.gdr, ParseGdr(options.gdr));
   }
   return dist;

@@ -157,6 +157,7 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
   const TransportOptions& transport = options.transport;
   MemberFacts facts{.name = std::string(name),
                     .host = OwnHostName(),
+                    .boot_id = OwnBootId(),
                     .interface = InterfaceOf(transport),
                     .transport = transport.name,
                     .tls = transport.tls,
@@ -187,7 +188,7 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
   if (facts.interface != "lo" && options.look != nullptr) {
     MachineReport report = options.look();
     if (!report.host.empty()) facts.host = report.host;
-    facts.boot_id = report.boot_id;
+    if (!report.boot_id.empty()) facts.boot_id = report.boot_id;
     facts.machine = std::move(report.machine);
   }
   if (!options.host.empty()) facts.host = options.host;

@@ -89,24 +89,40 @@ absl::Status TakeConstraints(std::span<const MemberFacts> members,
   return absl::OkStatus();
 }
 
+// Workers of a host sum in its memory: through it a GPU's gradient would take
+// longer than its codes take between hosts.
+absl::Status LeaveTierOneOut(const MemberFacts& on_gpu, PlanRequest& request) {
+  Constraint<bool>& told = request.tier_one;
+  const std::string why =
+      absl::StrCat("tensors of ", on_gpu.name,
+                   " are on a GPU, and workers of a host sum in its memory");
+  if (!told.is_set()) {
+    told = {false, why};
+  } else if (told.value) {
+    return NoCommonPath(absl::StrCat(told.by, ": ", why, "; leave it out"));
+  }
+  return absl::OkStatus();
+}
+
 // Takes what workers say whose tensors are on GPUs; without any, frames are in
 // host memory.
 absl::Status TakeGdr(std::span<const MemberFacts> members,
                      PlanRequest& request) {
   Told<std::string> gdr("gdr");
-  bool has_gpus = false;
+  const MemberFacts* on_gpu = nullptr;
   for (const MemberFacts& each : members) {
     RETURN_IF_ERROR(gdr.Add(
         each, each.gdr, each.gdr.empty() || each.gdr == Name(GdrWish::kAuto)));
-    has_gpus |= !each.gdr.empty();
+    if (on_gpu == nullptr && !each.gdr.empty()) on_gpu = &each;
   }
   for (const GdrWish wish : {GdrWish::kOff, GdrWish::kOn}) {
     if (gdr.value().value == Name(wish)) request.gdr = wish;
   }
-  if (!has_gpus) {
+  if (on_gpu == nullptr) {
     request.host_memory = {true, "frames of this job are in host memory"};
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return LeaveTierOneOut(*on_gpu, request);
 }
 
 // What every member can make, or what one was told, which binds all; who stands

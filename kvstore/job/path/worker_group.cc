@@ -42,7 +42,10 @@ class Failure {
 class JoinedGroup : public WorkerGroup {
  public:
   explicit JoinedGroup(const JobOptions& options) : options_(options) {}
-  ~JoinedGroup() override { control_.reset(); }  // its thread calls until here
+  ~JoinedGroup() override {
+    kept_.clear();
+    control_.reset();  // its thread calls until here
+  }
 
   absl::Status Join();
 
@@ -70,6 +73,10 @@ class JoinedGroup : public WorkerGroup {
   }
   std::vector<int> Left() const override { return control_->Left(); }
   void Leave() override { control_->Leave(); }
+  void Keep(std::shared_ptr<void> part) override {
+    MutexLock lock(&mutex_);
+    kept_.push_back(std::move(part));
+  }
 
  private:
   absl::Status WhyNotJoined(const absl::Status& own);
@@ -79,6 +86,8 @@ class JoinedGroup : public WorkerGroup {
   Failure failure_;
   DataPath path_;
   std::unique_ptr<HostedPart> part_;  // ends when the others have left
+  Mutex mutex_;
+  std::vector<std::shared_ptr<void>> kept_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Job> control_;
 };
 

@@ -49,6 +49,8 @@ class WorkerGroup {
   virtual std::vector<int> Left() const { return {}; }
   // Leaves the job in order, after the last operation.
   virtual void Leave() = 0;
+  // Has it until the group ends: what other workers may need that long.
+  virtual void Keep(std::shared_ptr<void>) {}
 
   int rank() const { return membership().self.rank; }
   // This worker's name in the job; groups of some of its workers use it, too.

@@ -53,6 +53,16 @@ absl::Status ReadEnd(absl::string_view text) {
 
 }  // namespace
 
+// The job of the host's workers. Its end waits for all to have left.
+struct HostWorkers::HostJob {
+  ~HostJob() {
+    group.reset();
+    if (scheduler != nullptr) scheduler->Wait(nullptr).IgnoreError();
+  }
+  std::unique_ptr<Scheduler> scheduler;  // null where another one pushes
+  std::unique_ptr<WorkerGroup> group;
+};
+
 SubGroup::SubGroup(WorkerGroup& job, WorkerGroup& path, Membership membership,
                    GatherCall gather)
     : job_(job),
@@ -106,8 +116,7 @@ HostWorkers::~HostWorkers() {
   if (watcher_.joinable()) watcher_.join();
   joined_->OnFailure(nullptr);
   joined_->Leave();
-  joined_.reset();
-  if (scheduler_ != nullptr) scheduler_->Wait(nullptr).IgnoreError();
+  job_.Keep(std::move(own_));
 }
 
 int HostWorkers::HostOf(int rank) const {
@@ -136,13 +145,16 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
   const std::string job_id =
       absl::StrCat(job.job_id.substr(0, 200), "/host", HostOf(job_.rank()));
   std::string address;
+  if (count > 1) own_ = std::make_shared<HostJob>();
   if (count > 1 && pusher == job_.rank()) {
-    ASSIGN_OR_RETURN(scheduler_, Scheduler::Start({.num_workers = count,
-                                                   .num_servers = count,
-                                                   .job_id = job_id,
-                                                   .secret = job.secret,
-                                                   .timing = job.timing}));
-    address = scheduler_->address();
+    ASSIGN_OR_RETURN(own_->scheduler,
+                     Scheduler::Start({.num_workers = count,
+                                       .num_servers = count,
+                                       .job_id = job_id,
+                                       .secret = job.secret,
+                                       .timing = job.timing,
+                                       .cancellation = job.cancellation}));
+    address = own_->scheduler->address();
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    job_.Gather("hosts", address));
@@ -158,7 +170,8 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
                  .ranks_in_job = ranks_};
   // Workers of one host share its memory, whatever the job's network is.
   own.path.transport.name = TransportOf(NetworkKind::kTcp);
-  ASSIGN_OR_RETURN(joined_, JoinWorkers(own));
+  ASSIGN_OR_RETURN(own_->group, JoinWorkers(own));
+  joined_ = own_->group.get();
   Membership membership = joined_->membership();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     membership.workers[i].id.rank = ranks_[i];  // for messages

@@ -65,7 +65,7 @@ class HostWorkers {
   // All workers of the job call it, whose plan has pushers. Errors end the job.
   static absl::StatusOr<std::unique_ptr<HostWorkers>> Join(WorkerGroup& job,
                                                            int num_threads);
-  // Waits for the others of the host to leave.
+  // The whole job's group waits for the others of the host to leave.
   ~HostWorkers();
 
   bool pushes() const { return pushers_ != nullptr; }
@@ -103,8 +103,9 @@ class HostWorkers {
 
   WorkerGroup& job_;
   std::vector<int> ranks_;  // this host's workers
-  std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<WorkerGroup> joined_;
+  struct HostJob;
+  std::shared_ptr<HostJob> own_;  // null: this worker is alone
+  WorkerGroup* joined_ = nullptr;
   std::unique_ptr<SubGroup> host_;
   std::unique_ptr<SubGroup> pushers_;
   std::unique_ptr<SubGroup> reader_;

@@ -218,6 +218,25 @@ TEST(DataPath, TierOneIsToldByWorkers) {
                        "same --tier1"));
 }
 
+TEST(DataPath, TierOneIsNotOfTensorsOnGpus) {
+  std::vector<MemberFacts> members = {
+      On("worker/0", "a", kEth), On("worker/1", "a", kEth),
+      On("worker/2", "b", kEth), On("server/0", "b", kEth)};
+  members[1].gdr = "auto";
+  const Plan plan = MustPath(members);
+  EXPECT_THAT(plan.pushers, IsEmpty());
+  EXPECT_EQ(ToText(*FindDecision(plan, Decision::Kind::kTierOne)),
+            "tier1 off: tensors of worker/1 are on a GPU, and workers of a "
+            "host sum in its memory: 3 workers on 2 hosts");
+  members[0].tier_one = false;
+  EXPECT_THAT(MustPath(members).pushers, IsEmpty());
+  members[0].tier_one = true;
+  EXPECT_THAT(RequestPath(members),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       "--tier1 on: tensors of worker/1 are on a GPU, and "
+                       "workers of a host sum in its memory; leave it out"));
+}
+
 TEST(DataPath, ThoseThatPushAreCounted) {
   Plan plan;
   EXPECT_THAT(RanksThatPush(plan, 3), ElementsAre(0, 1, 2));
