@@ -66,8 +66,7 @@ enum telegrad_role {
  * 0 stand for what telegrad_job_options_init sets. */
 typedef struct telegrad_job_options {
   uint32_t size;         /* set by telegrad_job_options_init */
-  int32_t from_launcher; /* 1: role, rank, counts and scheduler come from the
-                            variables of DMLC, mpirun, srun or torchrun */
+  int32_t from_launcher; /* 1: role, rank, counts, scheduler by a launcher */
   int32_t role;          /* telegrad_role; TELEGRAD_WORKER */
   int32_t rank;          /* that is asked for; -1, the standard: any */
   int32_t num_workers;   /* of the job; 1 */
@@ -90,7 +89,8 @@ typedef struct telegrad_job_options {
   double operation_timeout_s; /* 300: of one operation, gather or barrier */
   int32_t hosts_part; /* 1: workers sum, for stores "allreduce"; no servers */
   int32_t reserved;
-  const char* gdr; /* NULL: no tensors on GPUs; else as --gdr: "auto" */
+  const char* gdr;   /* NULL: no tensors on GPUs; else as --gdr: "auto" */
+  const char* tier1; /* workers of a host sum first: "auto"; "on", "off" */
 } telegrad_job_options;
 
 /* `size`: sizeof(telegrad_job_options) as the caller knows it. */

@@ -89,6 +89,8 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
   if (options.gdr != nullptr) {
     ASSIGN_OR_RETURN(dist.path.gdr, telegrad::ParseGdr(options.gdr));
   }
+  ASSIGN_OR_RETURN(dist.path.tier_one,
+                   telegrad::ParseTierOne(TextOf(options.tier1, "auto")));
   // Where the planner has nothing to choose nobody needs to know the machine.
   if (dist.path.transport.name != "tcp" && !telegrad::IsOneHost(bind)) {
     dist.path.look = [detection = std::make_shared<telegrad::MachineDetection>(
@@ -349,7 +351,8 @@ void telegrad_job::Fail(ExitCode code, const std::string& message) {
 
 absl::Status telegrad_job::Close(TimePoint deadline) {
   if (group_ != nullptr && !has_store_) group_->Leave();
-  if (group_ != nullptr && options_.part != nullptr) {
+  if (group_ != nullptr &&
+      (options_.part != nullptr || !group_->data_path().plan.pushers.empty())) {
     // Its part of the sums ends when the others have left, too.
     joined_ = nullptr;
     parts_.push_back(std::async(std::launch::async, [this] {

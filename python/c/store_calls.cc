@@ -84,12 +84,23 @@ absl::StatusOr<telegrad::StateAccess*> StatesOf(telegrad_store* store) {
                    "', which runs no optimizer and no codec"));
 }
 
-absl::StatusOr<telegrad::CodecStates*> CodecStatesOf(telegrad_store* store) {
+// Of a worker for which another one pushes: none, "".
+absl::StatusOr<std::string> SaveCodec(telegrad_store* store, uint32_t key) {
   ASSIGN_OR_RETURN(telegrad::StateAccess* const states, StatesOf(store));
   telegrad::CodecStates* const codecs = states->codec_states();
-  if (codecs != nullptr) return codecs;
-  return absl::UnimplementedError(
-      "what codecs keep, of a worker for which another one pushes");
+  if (codecs == nullptr) return "";
+  return codecs->SaveCodec(key);
+}
+
+absl::Status LoadCodec(telegrad_store* store, uint32_t key,
+                       absl::string_view text) {
+  ASSIGN_OR_RETURN(telegrad::StateAccess* const states, StatesOf(store));
+  telegrad::CodecStates* const codecs = states->codec_states();
+  if (codecs != nullptr) return codecs->LoadCodec(key, text);
+  if (text.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "what codecs kept of a worker that pushed: another one pushes for this "
+      "one now (tier1)");
 }
 
 }  // namespace
@@ -305,19 +316,15 @@ int32_t telegrad_store_save_codec(telegrad_store* store, uint32_t key,
   if (state == nullptr) {
     return Give(absl::InvalidArgumentError("state is null"), status);
   }
-  const absl::StatusOr<telegrad::CodecStates*> access = CodecStatesOf(store);
-  if (!access.ok()) return Give(access.status(), status);
-  return GiveBytes((*access)->SaveCodec(key), VerdictOf(store), state, status);
+  return GiveBytes(SaveCodec(store, key), VerdictOf(store), state, status);
 }
 
 int32_t telegrad_store_load_codec(telegrad_store* store, uint32_t key,
                                   const void* state, uint64_t num_bytes,
                                   telegrad_status* status) {
-  const absl::StatusOr<telegrad::CodecStates*> access = CodecStatesOf(store);
-  if (!access.ok()) return Give(access.status(), status);
   const absl::string_view text(static_cast<const char*>(state),
                                state == nullptr ? 0 : num_bytes);
-  return Give((*access)->LoadCodec(key, text), VerdictOf(store), status);
+  return Give(LoadCodec(store, key, text), VerdictOf(store), status);
 }
 
 int32_t telegrad_store_timeline(telegrad_store* store, int32_t is_on,

@@ -7,6 +7,11 @@ from typing import Optional
 from .errors import AuthenticationError, UsageError
 
 
+def tier_one(given: Optional[str]) -> str:
+    """`given`, else $TELEGRAD_TIER1, else "auto"."""
+    return given or os.environ.get("TELEGRAD_TIER1") or "auto"
+
+
 def codec() -> Optional[str]:
     """Of $TELEGRAD_CODEC, if that is set."""
     return os.environ.get("TELEGRAD_CODEC") or None

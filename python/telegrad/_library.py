@@ -32,7 +32,8 @@ class JobOptions(Structure):
                 ("secret_bytes", c_uint64), ("transport", c_char_p), ("tls", c_char_p),
                 ("bind", c_char_p), ("link", c_char_p), ("join_timeout_s", c_double),
                 ("dead_timeout_s", c_double), ("operation_timeout_s", c_double),
-                ("hosts_part", c_int32), ("reserved", c_int32), ("gdr", c_char_p)]
+                ("hosts_part", c_int32), ("reserved", c_int32), ("gdr", c_char_p),
+                ("tier1", c_char_p)]
 
 
 class Tensor(Structure):

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Set
 from . import _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
                        interruptible, text_of)
-from ._environment import seconds, secret_of_launcher
+from ._environment import seconds, secret_of_launcher, tier_one
 from ._log import LOGGER
 from .errors import Error, UsageError, WrongOrder
 
@@ -51,6 +51,9 @@ class Job:
         transport, tls, bind, link: as the flags of docs/user_guide.md.
         gdr: of a worker with tensors on GPUs, whether network cards read and write them
             (GPUDirect RDMA): "auto", "on", "off"; None: all are in host memory.
+        tier1: whether workers of a host sum first, in its memory, so that one of them
+            pushes (docs/several_gpus.md): "auto" (or $TELEGRAD_TIER1), where there are
+            several hosts and no tensors on GPUs; "on"; "off", which "dist_async" needs.
         join_timeout, dead_timeout, operation_timeout: seconds; without them 60 (or
             $TELEGRAD_JOIN_TIMEOUT), 10, 300 (or $TELEGRAD_OPERATION_TIMEOUT).
 
@@ -67,7 +70,7 @@ class Job:
                  tls: Optional[str] = None, bind: Optional[str] = None, link: str = "none",
                  join_timeout: Optional[float] = None, dead_timeout: float = 10,
                  operation_timeout: Optional[float] = None, hosts_part: bool = False,
-                 gdr: Optional[str] = None) -> None:
+                 gdr: Optional[str] = None, tier1: Optional[str] = None) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
         join_timeout = seconds(join_timeout, "JOIN_TIMEOUT", 60)
@@ -89,7 +92,8 @@ class Job:
              servers_here=servers_here, num_threads=num_threads, insecure=insecure,
              hosts_part=hosts_part, scheduler=scheduler, job_id=job_id, transport=transport,
              tls=tls, bind="127.0.0.1" if bind is None else bind, link=link, join_timeout_s=join_timeout,
-             dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr)
+             dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr,
+             tier1=tier_one(tier1))
         options.secret = secret
         self._handle = c_void_p()
         self._pid = os.getpid()

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 from . import optimizer as _optimizer
 from ._arrays import FLOAT16, INT32, added, assign, check_alike, copied, in_float32
 from ._arrays import is_in_order, tensor_of
+from ._hosts import hosts_of
 from ._library import NOT_FOUND
 from ._log import LOGGER
 from ._momentum import MomentumOfStore
@@ -61,6 +62,8 @@ def create(name: str = "local", job: Optional[Job] = None,
         raise UsageError(f"job={job!r}: a telegrad.Job is wanted")
     owns_job = job is None
     if job is None:
+        if "async" in name:  # workers of a host would wait for each other
+            options.setdefault("tier1", "off")
         job = _job_of(dict(options, hosts_part=name in ("allreduce", "horovod")))
     if job.role != WORKER:
         job.serve()
@@ -69,12 +72,15 @@ def create(name: str = "local", job: Optional[Job] = None,
     try:
         if job.rank < 0:
             job.join()
-        return KVStore(Store(job, name, max_staleness), name, job if owns_job else None)
+        store = KVStore(Store(job, name, max_staleness), name, job if owns_job else None)
     except Error as why:
         if owns_job:
             job.fail(str(why), why.exit_code)
             _close_quietly(job)
         raise
+    if job.rank == 0:
+        hosts_of(job).say()
+    return store
 
 
 def _check_type(name: str) -> None:

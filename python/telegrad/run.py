@@ -47,6 +47,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="that of the script's torch.optim.SGD, taken over")
     parser.add_argument("--gc-nonfinite", default="propagate", dest="nonfinite")
     parser.add_argument("--servers", type=int, help="ranks with a server; default: all")
+    parser.add_argument("--tier1", choices=("auto", "on", "off"),
+                        help="whether ranks of a host sum first and one pushes; auto, the "
+                        "default: on several hosts, on CPUs")
     parser.add_argument("--transport", default="tcp",
                         help="%(default)s; auto: the planner chooses")
     parser.add_argument("--bind", help="address to listen on, of this host")

@@ -16,7 +16,8 @@ int main(void) {
   printf("abi %d\n", TELEGRAD_ABI);
   STRUCT(telegrad_status, message);
   FIELD(telegrad_status, dead);
-  STRUCT(telegrad_job_options, gdr);
+  STRUCT(telegrad_job_options, tier1);
+  FIELD(telegrad_job_options, gdr);
   FIELD(telegrad_job_options, hosts_part);
   FIELD(telegrad_job_options, scheduler);
   FIELD(telegrad_job_options, secret_bytes);

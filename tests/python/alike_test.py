@@ -24,10 +24,10 @@ FILE = os.path.abspath(__file__)
 OF_STATE = {
     "gc_type": "int8", "rules": "weight=none", "threshold": 0.5, "reply": "dense",
     "packing": "radix", "nonfinite": "error", "min_bytes": 64, "warmup_steps": 3,
-    "guard": False, "dense_1d": False, "servers": 1}
+    "guard": False, "dense_1d": False, "servers": 1, "tier1": "off"}
 OF_DILOCO = {
     "gc_type": "int8", "threshold": 0.5, "min_bytes": 64, "servers": 1, "sync_every": 4,
-    "fragments": 2}
+    "fragments": 2, "tier1": "off"}
 # The job compares them itself, they are a host's own, or they decide no result.
 NOT_COMPARED = {"job_id", "insecure", "transport", "tls", "bind", "link", "gdr", "num_threads",
                 "join_timeout", "dead_timeout", "operation_timeout", "verbose", "group"}

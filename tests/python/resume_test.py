@@ -153,7 +153,7 @@ def reshards(folder):
     state.load_state_dict(mine, reshard="sum")
     early = workers.refused(telegrad.WrongOrder, state.state_dict)
     got = {name: torch.zeros_like(p) for name, p in weights.items()}
-    for _ in range(40):
+    for _ in range(120):  # where one rank pushes for all, so many times a threshold
         model.zero_grad()
         (model(torch.zeros(2, 24)) * 0).backward()
         for name, p in model.module.named_parameters():
@@ -256,7 +256,7 @@ def reshards_locally(folder):
         with torch.no_grad():
             net.first.weight += RANK + 1
         diloco.load_state_dict(mine, reshard=way)
-        local_steps(net, 0, 40, diloco, inner)
+        local_steps(net, 0, 120, diloco, inner)
         want = torch.load(os.path.join(folder, "local.pt"))
         far.append(max(float((p - want[name]).abs().max())
                        for name, p in net.state_dict().items()))

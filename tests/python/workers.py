@@ -45,14 +45,16 @@ def refused(kind, work):
 
 class Ranks:
     """Processes that run `function` of `file`, with torchrun's variables; `runner`: what
-    Python is given before the file."""
+    Python is given before the file; `on`: the command of a rank, as it runs elsewhere."""
 
-    def __init__(self, file, function, num=2, argument=None, runner=(), **environment):
-        common = dict(os.environ, WORLD_SIZE=str(num), MASTER_ADDR="127.0.0.1",
-                      MASTER_PORT=str(free_port()), ARGUMENT=json.dumps(argument),
-                      OMP_NUM_THREADS="1", **environment)
+    def __init__(self, file, function, num=2, argument=None, runner=(),
+                 on=lambda rank, command: command, **environment):
+        common = {**os.environ, "WORLD_SIZE": str(num), "MASTER_ADDR": "127.0.0.1",
+                  "MASTER_PORT": str(free_port()), "ARGUMENT": json.dumps(argument),
+                  "OMP_NUM_THREADS": "1", **environment}
         self.processes = [
-            subprocess.Popen([sys.executable, "-B", *runner, file, "--rank", function],
+            subprocess.Popen(on(rank, [sys.executable, "-B", *runner, file, "--rank",
+                                       function]),
                              env=dict(common, RANK=str(rank), LOCAL_RANK=str(rank)),
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             for rank in range(num)]

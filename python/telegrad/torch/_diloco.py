@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 import torch
 import torch.distributed as dist
 
+from .._hosts import hosts_of
 from .._log import LOGGER
 from .._momentum import wants_momentum
 from ..errors import Error, UsageError
@@ -126,8 +127,10 @@ class DiLoCo:
             {name: p.numel() for name, p in zip(self._names, self._parameters)},
             {**setting, **({"fragments": fragments} if fragments > 1 else {})}, self._group)
         self._momentum.apply()
-        if self._job.rank == 0 and self._momentum.note:
-            LOGGER.info("%s", self._momentum.note)
+        if self._job.rank == 0:
+            hosts_of(self._job).say()
+            if self._momentum.note:
+                LOGGER.info("%s", self._momentum.note)
         self._take_anchors()
         close_when_dropped(self, self._job.close)
 

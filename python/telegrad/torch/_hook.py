@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Un
 
 import torch
 
+from .._hosts import Hosts
 from .._library import SLICE_S, call
 from .._log import LOGGER
 from ..errors import Error, Unsupported, UsageError
@@ -91,7 +92,7 @@ class State:
             lead; "auto" has it. "off": it stays.
         momentum_rate: instead of an optimizer's momentum, which applies none by itself.
         verbose: rank 0 says once what was decided, and at the end what was saved.
-        job_options: of `telegrad.Job`: transport, bind, link, timeouts.
+        job_options: of `telegrad.Job`: transport, bind, link, timeouts, tier1.
 
     Raises:
         telegrad.UsageError: on all ranks, an option that cannot be, and what can.
@@ -179,13 +180,14 @@ class State:
                                         name="telegrad-completions")
         self._thread.start()
         self._plan = self._job.plan()
+        self._hosts = Hosts(self._plan, self.rank, self._job.num_servers)
         self._check.momentum.apply()
         remember(self)
         self._when_dropped = close_when_dropped(model, self.close)
         self._say(decision_text(self._decisions, self._job, self._plan,
                                 str(job_options.get("link", "none"))))
         for text in (dense_text(self._decisions, gc_type), left_out_text(left_out),
-                     self._check.note, self._check.momentum.note):
+                     self._hosts.why_off, self._check.note, self._check.momentum.note):
             self._say(text)
 
     def take_over(self, optimizer: Any) -> None:
@@ -304,6 +306,8 @@ class State:
         self.steps += 1
         self._residuals.step_done()
         self._say(self._check.after_step())
+        if self.steps == 1 and self._verbose:
+            self._say(self._hosts.text(self._store.stats(), 1))
         if self._choice is not None:
             self._tell(self._choice.after_step(waited_s))
 
@@ -332,8 +336,9 @@ class State:
         """``decisions`` (of each parameter `telegrad.Store.report`, as it was while
         nothing was under way), ``plan`` (`telegrad.Job.plan`), ``steps``, ``waited_s``
         (in which backward only waited), bytes of this rank as `telegrad.Store.stats`,
-        ``push_ratio``, ``pull_ratio``, and what ``auto`` decided; after the end what it
-        was then."""
+        ``push_ratio``, ``pull_ratio``, ``host_bytes`` (that left its host, where ranks of
+        a host sum first and it pushes for them; else None; others push nothing), and what
+        ``auto`` decided; after the end what it was then."""
         if self._store._handle:
             self._last_stats = self._store.stats()
             if not self._pending:  # while no operation runs
@@ -342,6 +347,7 @@ class State:
         return {"decisions": self._decisions, "steps": self.steps,
                 "waited_s": self.waited_s, "workers": self.num_workers,
                 "push_ratio": ratio(stats, "push"), "pull_ratio": ratio(stats, "pull"),
+                "host_bytes": self._hosts.left(stats) if self._hosts.pushes else None,
                 "auto": list(self._choice.decisions) if self._choice else [],
                 "plan": self._plan, **stats}
 
@@ -434,7 +440,8 @@ class State:
     def _sum_up(self) -> None:
         found = self.report()
         if self.steps > 0 and self._error is None:
-            self._say(summary(found))
+            self._say("; ".join(filter(None, (summary(found),
+                                              self._hosts.text(found, self.steps)))))
 
     def _tell(self, decisions: List[Dict[str, Any]]) -> None:
         for made in decisions:

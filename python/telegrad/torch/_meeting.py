@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import torch.distributed as dist
 
-from .._environment import seconds
+from .._environment import seconds, tier_one
 from ..errors import Error, JoinTimeout, Mismatch, UsageError, WrongOrder, make_error
 from ..job import Job
 from ._alike import check_alike, plain
@@ -220,7 +220,7 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
     options.update(rank=rank, num_workers=world, num_servers=servers,
                    servers_here=int(rank < servers and not hosts_part),
                    hosts_part=hosts_part)
-    own = plain({**settings, "servers": servers})
+    own = plain({**settings, "servers": servers, "tier1": tier_one(options.get("tier1"))})
     if rank > 0:
         board.put(f"note/{rank}", json.dumps({
             "host": _host_identity(), "settings": own,

@@ -17,6 +17,7 @@ class JobOptions(TypedDict, total=False):
     dead_timeout: float
     operation_timeout: Optional[float]
     gdr: Optional[str]
+    tier1: Optional[str]
 
 
 class ServersOptions(JobOptions, total=False):

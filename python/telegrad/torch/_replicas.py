@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 import torch
 import torch.distributed as dist
 
+from .._hosts import hosts_of
 from .._log import LOGGER
 from ..errors import Error, Unsupported, UsageError
 from ..optimizer import Rescale
@@ -145,8 +146,10 @@ class Replicas:
         for name in blanks:
             modules[name].set_all_reduce_hook(self._hook(name))
         self._momentum.apply()
-        if dist.get_rank() == 0 and self._momentum.note:
-            LOGGER.info("%s", self._momentum.note)
+        if dist.get_rank() == 0:
+            hosts_of(self._job).say()
+            if self._momentum.note:
+                LOGGER.info("%s", self._momentum.note)
         remember(self)
         close_when_dropped(model, self.close)
 

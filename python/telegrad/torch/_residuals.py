@@ -17,6 +17,7 @@ _HEAD = struct.Struct("<4sIQQ")
 _CHUNK = struct.Struct("<BhBhBBQdQdHB")  # docs/checkpoints.md, chunk
 _U64 = struct.Struct("<Q")
 _WAYS = ("sum", "drop")
+_OF = "(rank, workers, servers, who pushes for each of a host that sums first)"
 _SINCE = {"momentum": "off", "momentum_rate": 0.0}  # of states that have none of these
 
 
@@ -34,6 +35,13 @@ def chunk_sizes(num_elems: int, num_servers: int) -> List[int]:
     return sizes
 
 
+def _tensor(state: bytes) -> Any:
+    """As `torch.save` takes it."""
+    if not state:  # another rank pushes
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+
 def residual_of(state: bytes, num_elems: int, num_servers: int) -> Any:
     """As `held_of`, without momentum."""
     return held_of(state, num_elems, num_servers)[0]
@@ -47,6 +55,8 @@ def held_of(state: bytes, num_elems: int, num_servers: int) -> Tuple[Any, Any]:
         telegrad.UsageError: bytes that are none of such a key.
     """
     held = torch.zeros(num_elems), torch.zeros(num_elems)
+    if not state:  # another rank pushed
+        return held
     try:
         magic, version, _, _ = _HEAD.unpack_from(state, 0)
         at = _HEAD.size
@@ -117,14 +127,14 @@ class Residuals:
         job = self._store.job
         job.barrier()  # nobody is in a step any more
         try:
-            codecs = {name: torch.frombuffer(bytearray(self._store.save_codec(key)),
-                                             dtype=torch.uint8)
+            codecs = {name: _tensor(self._store.save_codec(key))
                       for name, key in self._keys.items()}
         finally:
             job.barrier()  # nor in the next one yet
         return {"format": _FORMAT, "rank": job.rank, "workers": job.num_workers,
-                "servers": job.num_servers, "settings": dict(self._settings),
-                "sizes": dict(self._sizes), "codecs": codecs}
+                "servers": job.num_servers, "pushers": job.plan()["pushers"],
+                "settings": dict(self._settings), "sizes": dict(self._sizes),
+                "codecs": codecs}
 
     def load(self, state: Any, reshard: Optional[str]) -> bool:
         """All ranks call it, between steps; whether it was of as many workers.
@@ -147,7 +157,8 @@ class Residuals:
         try:
             for saved in states:
                 check_fits(saved, self._sizes, self._settings)
-                note["of"].append((saved["rank"], saved["workers"], saved["servers"]))
+                note["of"].append((saved["rank"], saved["workers"], saved["servers"],
+                                   saved.get("pushers", [])))
                 note["choices"].append(saved.get("choice"))
         except UsageError as why:
             note["why"] = str(why)
@@ -161,22 +172,21 @@ class Residuals:
             raise UsageError("the ranks' states are of different steps: 'auto' had chosen "
                              "different codecs")
         self.carried = None
-        now = (job.num_workers, job.num_servers)
+        now = (job.num_workers, job.num_servers, job.plan()["pushers"])
         if all(other["of"] == [(rank, *now)] for rank, other in enumerate(notes)):
             for name, key in self._keys.items():
                 self._store.load_codec(key, states[0]["codecs"][name].numpy().tobytes())
             return True
         given = sorted(pair for other in notes for pair in other["of"])
         if way not in _WAYS:
-            raise UsageError(f"states of (rank, workers, servers) {given} for {now[0]} "
-                             f"workers and {now[1]} servers: say reshard='sum', which keeps "
-                             "what was held back, or reshard='drop'")
+            raise UsageError(f"states of {_OF} {given} for {now}: say reshard='sum', which "
+                             "keeps what was held back, or reshard='drop'")
         if way == "drop":
             return False
         old = given[0][1:] if given else (0, 0)
         if given != [(rank, *old) for rank in range(old[0])] or not given:
             raise UsageError("reshard='sum' takes each old rank's state on one rank, once; "
-                             f"there are (rank, workers, servers) {given}")
+                             f"there are {_OF} {given}")
         self.carried = _carried(states, now[0] / old[0], self._settings)
         return False
 
