@@ -56,6 +56,8 @@ def words_of(options):
         rate = f"{options.paths}-paths-of-{rate}"
     words = ["side-by-side", profile_name(options.profile), rate,
              plural(options.workers, "worker")]
+    if options.per_host > 1:
+        words.append(f"{options.per_host}-per-host")
     if options.servers:
         words.append(plural(options.servers, "server"))
     return words
@@ -81,6 +83,8 @@ def parse():
     parser.add_argument("--connections", type=int, default=1,
                         help="of Telegrad to each peer")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--per-host", type=int, default=1,
+                        help="workers of each host")
     parser.add_argument("--servers", type=int, default=0,
                         help="on hosts of their own; 0: one beside each worker")
     parser.add_argument("--repeats", type=int, default=7, help="rounds")
@@ -103,6 +107,8 @@ def parse():
     if options.before and not os.access(program_of(options.before), os.X_OK):
         parser.error(f"--before {options.before}: no program "
                      + program_of(options.before))
+    if options.per_host < 1 or options.workers % options.per_host:
+        parser.error("--per-host divides --workers")
     if options.rails < 1 or not 1 <= options.connections <= 64:
         parser.error("--rails from 1, --connections from 1 to 64")
     if options.paths > 1 and options.rate == "none":
@@ -118,10 +124,10 @@ def main():
     shapes = shapes_of(path)
     check_lab()
     setup = Setup(options.workers, options.servers or options.workers,
-                  apart=options.servers > 0)
+                  apart=options.servers > 0, per_host=options.per_host)
     rate = None if options.rate == "none" else options.rate
     results = {c.name: {"seconds": [], "sent_bytes": [], "error": None,
-                        "senders": c.senders or options.workers}
+                        "senders": c.senders or options.workers // options.per_host}
                for c in taking_part}
     with tempfile.TemporaryDirectory() as folder, \
             Lab(setup.num_hosts, rate, options.burst, options.rails,

@@ -56,6 +56,7 @@ class Torch(Contestant):
                      "powersgd": "DDP, PowerSGD rank 1",
                      "telegrad:none": "DDP, Telegrad's hook, none",
                      "telegrad:2bit": "DDP, Telegrad's hook, 2bit",
+                     "telegrad:2bit:reencode": "DDP, Telegrad's hook, 2bit, reencode",
                      "telegrad:auto": "DDP, Telegrad's hook, auto"}[kind]
 
     def start(self, lab, setup, run):
@@ -63,13 +64,14 @@ class Torch(Contestant):
                  run.sizes, str(self.warmup),
                  str(run.iterations)]
         return [(host, {"MASTER_ADDR": lab.address(0),
-                        "MASTER_PORT": str(run.port), "RANK": str(host),
+                        "MASTER_PORT": str(run.port), "RANK": str(rank),
                         "WORLD_SIZE": str(setup.workers),
+                        "LOCAL_WORLD_SIZE": str(setup.per_host),
                         "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
                         "TELEGRAD_BIND": lab.address(host),
                         "TELEGRAD_LIBRARY": run.telegrad_library,
                         "PYTHONPATH": os.path.join(HERE, "..", "..", "python")},
-                 words) for host in reversed(range(setup.workers))]
+                 words) for rank, host in reversed(list(enumerate(setup.worker_hosts)))]
 
 
 def dmlc_roles(lab, setup, run, words):
@@ -82,7 +84,7 @@ def dmlc_roles(lab, setup, run, words):
               "OMP_NUM_THREADS": "1"}
     roles = [(0, "scheduler")]
     roles += [(host, "server") for host in setup.server_hosts()]
-    roles += [(host, "worker") for host in reversed(range(setup.workers))]
+    roles += [(host, "worker") for host in reversed(setup.worker_hosts)]
     return [(host, {**common, "DMLC_ROLE": role,
                     "DMLC_NODE_HOST": lab.address(host)}, words)
             for host, role in roles]
@@ -144,8 +146,8 @@ class OpenMpi(Contestant):
                  "tcp,self", "--mca", "btl_tcp_if_include", "eth0"]
         rank = [TORCH_PYTHON, os.path.join(HERE, "mpi_rank.py"), run.sizes,
                 str(self.warmup), str(run.iterations)]
-        for host in range(setup.workers):
-            words += [":"] * (host > 0) + ["-np", "1"]
+        for host in sorted(set(setup.worker_hosts)):
+            words += [":"] * (host > 0) + ["-np", str(setup.per_host)]
             on_host = run.bound(host, rank)
             words += lab.command(host, on_host) if host else on_host
         return [(0, {**pmix, "OMP_NUM_THREADS": "1"}, words)]
@@ -180,7 +182,7 @@ class Telegrad(Contestant):
         if len(lab.rails) > 1:
             words += ["--rails",
                       ",".join(f"eth{rail}" for rail in lab.rails[1:])]
-        hosts = list(range(setup.workers))
+        hosts = list(setup.worker_hosts)
         if "--kv-store" in self.flags:  # allreduce, without servers
             words += ["--workers", str(setup.workers)]
         elif is_push_pull:
@@ -265,7 +267,7 @@ class OneWay(Contestant):
 ALL = [
     Torch("gloo"), Torch("ddp"), Torch("ddp_alone"), Torch("ddp_fp16"),
     Torch("powersgd"), Torch("telegrad:none"), Torch("telegrad:2bit"),
-    Torch("telegrad:auto"), OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
+    Torch("telegrad:2bit:reencode"), Torch("telegrad:auto"), OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
     Telegrad("allreduce", "allreduce"),
     Telegrad("push/pull", "pushpull"),
     Telegrad("2bit, sum", "pushpull", "--gc-type", "2bit", "--gc-reply",

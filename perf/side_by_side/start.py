@@ -14,14 +14,17 @@ LIMIT_S = 300  # of one contestant in one round
 
 
 class Setup:
-    """Who is where: workers on hosts 0.., servers beside them or apart."""
+    """Who is where: workers on hosts 0.., `per_host` on each, servers beside them or
+    apart."""
 
-    def __init__(self, workers, servers, apart):
+    def __init__(self, workers, servers, apart, per_host=1):
         self.workers, self.servers, self.apart = workers, servers, apart
-        self.num_hosts = workers + (servers if apart else 0)
+        self.per_host = per_host
+        self.worker_hosts = [worker // per_host for worker in range(workers)]
+        self.num_hosts = self.worker_hosts[-1] + 1 + (servers if apart else 0)
 
     def server_hosts(self):
-        first = self.workers if self.apart else 0
+        first = self.worker_hosts[-1] + 1 if self.apart else 0
         return [first + i % max(1, self.num_hosts - first)
                 for i in range(self.servers)]
 

@@ -3,8 +3,8 @@
     torch_rank.py KIND SIZES.json WARMUP ITERATIONS
 
 KIND: gloo, ddp, ddp_fp16, powersgd; ddp_alone is DDP with a hook that sends nothing:
-what DDP itself takes, in all of its rows; telegrad:CODEC is DDP with telegrad.torch,
-which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The model
+what DDP itself takes, in all of its rows; telegrad:CODEC[:REPLY] is DDP with
+telegrad.torch, which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The model
 hands over ready-made gradients, so that communication and the hook alone are timed.
 Rank 0 prints {"seconds": [...], "sent_bytes": of all hosts in a timed step}.
 """
@@ -64,7 +64,8 @@ def ddp_step(kind, sizes):
         ddp.register_comm_hook(None, sends_nothing)
     if kind.startswith("telegrad:"):
         import telegrad.torch
-        telegrad.torch.compress(ddp, kind.partition(":")[2], verbose=False,
+        codec, _, reply = kind.partition(":")[2].partition(":")
+        telegrad.torch.compress(ddp, codec, reply=reply or "auto", verbose=False,
                                 bind=os.environ["TELEGRAD_BIND"])
     if one_bucket:
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
@@ -110,6 +111,7 @@ def main():
             seconds.append(slowest.item())
     sent = torch.tensor([sent + sent_bytes()])
     dist.all_reduce(sent)
+    sent //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # who saw the same host
     if dist.get_rank() == 0:
         print(json.dumps({"seconds": seconds, "sent_bytes": sent.item() / len(seconds)}),
               flush=True)
