@@ -6,10 +6,13 @@ import re
 import secrets
 import signal
 import subprocess
+import sys
 import unittest
 
 import hosts
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LAUNCH = [sys.executable, "-B", f"{ROOT}/python/telegrad-launch"]
 TRAIN = os.environ["TELEGRAD_TRAIN"]
 SERVER = os.environ["TELEGRAD_SERVER"]
 # ssh does not hand on what chooses kernels of BLAS, by which gradients differ in their

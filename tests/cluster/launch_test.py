@@ -5,7 +5,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
@@ -13,11 +12,9 @@ import hosts
 
 hosts.enter(["ssh", "sshd", "ssh-keygen", "mpirun"], required=True, count=3)
 
-from cluster_case import (ENDLESS, SERVER, SHORT, TRAIN,  # noqa: E402
+from cluster_case import (ENDLESS, LAUNCH, SERVER, SHORT, TRAIN,  # noqa: E402
                           ClusterCase, processes)
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-LAUNCH = [sys.executable, "-B", f"{ROOT}/python/telegrad-launch"]
 SSH_FOLDER = hosts.private_folder()
 SSH_CONFIG = hosts.start_sshd(SSH_FOLDER)
 
@@ -63,6 +60,17 @@ class Launched(ClusterCase):
                              env={**os.environ, "PBS_NODEFILE": f"{self.folder}/nodes"})
         self.assertIn("[worker 0@n1]", self.end(process, 0))
         self.assertEqual(self.hash_of("pbs"), self.expected_hash(2))
+
+    def test_a_device_that_failed_is_left_out_of_the_next_start(self):
+        script = "test $(hostname) = n1 && test $RANK = 0 && exit 44; echo $RANK of $WORLD_SIZE"
+        process = self.launch("-n", "2", "--restart", "3", "--", "sh", "-c", script)
+        text = self.end(process, 0)
+        self.assertIn("the job ended with 44 (device_fault): worker 0@n1 ended with 44", text)
+        self.assertIn("[worker 0@n2] 0 of 2\n", text)
+        self.assertIn("[worker 1@n3] 1 of 2\n", text)
+        process = self.launch("--restart", "3", "--", "sh", "-c", script,
+                              lines=["n1 slots=1", "n2 slots=1"])
+        self.assertIn("the other hosts are too few to start again", self.end(process, 44))
 
     def test_a_killed_worker_is_named(self):
         process = self.launch("-n", "3", "--", TRAIN, *ENDLESS)
@@ -189,6 +197,16 @@ class Launched(ClusterCase):
         text = self.end(process, 0)
         for rank, name in enumerate(hosts.NAMES):
             self.assertIn(f"[worker {rank}@{name}] 'a b'$x {self.folder}/there\n", text)
+
+    @unittest.skipUnless(hosts.shutil.which("rsync"), "rsync is not installed")
+    def test_this_folder_is_copied_first(self):
+        os.makedirs(f"{self.folder}/here")
+        for name, text in (("hosts", "n1\nn2\n"), ("said.txt", "copied\n")):
+            with open(f"{self.folder}/here/{name}", "w") as file:
+                file.write(text)
+        process = self.start(["env", "-C", f"{self.folder}/here", *LAUNCH, "-H", "hosts",
+                              "--sync-dst-dir", f"{self.folder}/there", "--", "cat", "said.txt"])
+        self.assertIn("[worker 1@n2] copied", self.end(process, 0))
 
     def test_ssh_is_told_nothing_but_how_to_start_python(self):
         process = self.launch("--dry-run", "--ssh-port", "2222", "--", "true")

@@ -10,7 +10,7 @@ import hosts
 
 hosts.enter(["srun", "scancel", "slurmctld", "slurmd", "munged"])
 
-from cluster_case import (ENDLESS, SERVER, SHORT, TRAIN,  # noqa: E402
+from cluster_case import (ENDLESS, LAUNCH, SERVER, SHORT, TRAIN,  # noqa: E402
                           ClusterCase)
 
 CONFIGURATION = """\
@@ -107,7 +107,7 @@ class Slurm(ClusterCase):
         text = self.end(process, None)
         lines = self.fatal_lines(text)
         self.assertEqual([line["code"] for line in lines], [20], text)
-        self.assertIn("worker/1@n2", lines[0]["dead"][0])
+        self.assertRegex(lines[0]["dead"][0], "(worker|server)/1@n2")
         self.assert_all_gone()
 
     def test_scancel_ends_every_rank_as_cancelled(self):
@@ -124,6 +124,50 @@ class Slurm(ClusterCase):
     def test_without_bind_each_rank_says_which_flags_help(self):
         text = self.end(self.srun([TRAIN, *SHORT]), None, seconds=40)
         self.assertEqual(text.count("--bind auto"), 2, text)
+
+    def test_the_launcher_finds_the_nodes_of_its_allocation(self):
+        for servers in (0, 1):
+            process = self.start(["salloc", "-Q", "-N2", "-n2", "--ntasks-per-node=1", *LAUNCH,
+                                  "-s", str(servers), "--", TRAIN, *SHORT, "--out",
+                                  f"s{servers}"])
+            text = self.end(process, 0)
+            self.assertIn("[worker 0@n1]", text)
+            self.assertEqual(self.hash_of(f"s{servers}"), self.expected_hash(servers or 2))
+        self.assert_all_gone()
+
+    def test_the_launcher_asks_for_an_allocation(self):
+        process = self.start([*LAUNCH, "--cluster", "slurm", "-n", "2", "--workers-per-host", "1",
+                              "--", TRAIN, *SHORT, "--out", "s"])
+        self.end(process, 0)
+        self.assertEqual(self.hash_of("s"), self.expected_hash(2))
+
+    def test_a_printed_file_is_one_for_sbatch(self):
+        program = f"{self.folder}/telegrad-launch"
+        with open(program, "w") as file:
+            file.write(f"#!/bin/sh\nexec {' '.join(LAUNCH)} \"$@\"\n")
+        os.chmod(program, 0o755)
+        printed = subprocess.run(
+            [*LAUNCH, "--print", "slurm", "-n", "2", "--workers-per-host", "1", "--", TRAIN,
+             *SHORT, "--out", "s"], stdout=subprocess.PIPE, check=True, cwd=self.folder).stdout
+        with open(f"{self.folder}/job.sh", "wb") as file:
+            file.write(printed)
+        self.end(self.start(["sbatch", "--wait", "-o", "out", "job.sh"], env={
+            **os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"}), 0)
+        self.assertEqual(self.hash_of("s"), self.expected_hash(2))
+
+    def test_a_worker_killed_under_the_launcher_is_named(self):
+        process = self.start(["salloc", "-Q", "-N2", "-n2", *LAUNCH, "--", TRAIN, *ENDLESS])
+        self.wait_for_training(process)
+        os.kill(self.member("worker 1"), signal.SIGKILL)
+        self.assertIn("worker 1@n2 was killed by 137 (SIGKILL)", self.end(process, 20, 20))
+        self.assert_all_gone()
+
+    def test_scancel_ends_what_the_launcher_has_started(self):
+        process = self.start(["salloc", "-Q", "-N2", "-n2", *LAUNCH, "--", TRAIN, *ENDLESS])
+        self.wait_for_training(process)
+        subprocess.run(["scancel", "--user=root"], check=True)
+        self.end(process, None, seconds=20)
+        self.assert_all_gone()
 
 
 if __name__ == "__main__":

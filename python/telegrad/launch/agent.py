@@ -159,8 +159,6 @@ class Agent:
             self.processes[process.number] = process
             for pipe in process.open:
                 self.selector.register(pipe, selectors.EVENT_READ, process)
-        self.tell(kind="started", pids={each.number: each.started.pid
-                                        for each in self.processes.values()})
 
     def filled(self, text):
         return self.secret if text == SECRET_FILE else text

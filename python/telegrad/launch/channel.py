@@ -18,8 +18,8 @@ class Channel:
     def __init__(self, host: str, words: List[str]) -> None:
         self.host, self.words = host, words
         self.is_ready = False  # the agent has said hello
+        self.is_asked = False  # for what it finds there, which are
         self.facts: Optional[Dict[str, Any]] = None
-        self.pids: Dict[str, int] = {}
         self.noise: List[str] = []
         self._started: Optional[subprocess.Popen] = None
         self._rest = {1: b"", 2: b""}

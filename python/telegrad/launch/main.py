@@ -96,7 +96,7 @@ class Launcher:
     def on_signal(self, number: int, _: Any) -> None:
         self._is_cancelled = True
         if self._supervisor is not None:
-            self._supervisor.end_by(number)
+            self._supervisor.note_signal(number)
 
     def run(self, hosts: List[Host]) -> int:
         woken, waker = os.pipe()
@@ -112,8 +112,8 @@ class Launcher:
             outcome = self._once(hosts, restarts, woken)
             if outcome.text:
                 self._output.say(outcome.text)
-            hosts = self._without_faulty(hosts, outcome)
-            if not self._may_restart(outcome, restarts):
+            hosts = [host for host in hosts if host.name not in outcome.faulty]
+            if not self._may_restart(outcome, restarts, hosts):
                 return outcome.code
             restarts += 1
             share = 0.8 + 0.4 * os.urandom(1)[0] / 255  # so that jobs do not come all at once
@@ -130,6 +130,7 @@ class Launcher:
 
     def _once(self, hosts: List[Host], restarts: int, woken: int) -> Outcome:
         plan = self.plan(hosts)
+        self._options.workers = plan.num_workers  # of the job, whatever hosts are left later
         supervisor = Supervisor(self._options, plan, self._channels(plan), self._output,
                                 self._is_local)
         supervisor.wake_by(woken)
@@ -154,14 +155,18 @@ class Launcher:
             return None
         return [words[0], "--show-checkpoint", folder]
 
-    def _without_faulty(self, hosts: List[Host], outcome: Outcome) -> List[Host]:
-        return [host for host in hosts if host.name not in outcome.faulty]
-
-    def _may_restart(self, outcome: Outcome, restarts: int) -> bool:
+    def _may_restart(self, outcome: Outcome, restarts: int, hosts: List[Host]) -> bool:
+        """`hosts`: without those whose device has failed."""
         if self._is_cancelled or outcome.is_cancelled or restarts >= self._options.restart:
             return False
-        return outcome.code in verdict.RETRYABLE or (
-            outcome.code == verdict.DEVICE_FAULT and not self._is_local)
+        if outcome.code not in verdict.RETRYABLE | {verdict.DEVICE_FAULT} or not hosts:
+            return False
+        try:
+            self.plan(hosts)
+        except Refused as why:
+            self._output.say(f"the other hosts are too few to start again: {why}")
+            return False
+        return True
 
 
 def version() -> str:

@@ -51,9 +51,9 @@ def parser() -> argparse.ArgumentParser:
                      help="start again up to N times where the exit code says that it may help; "
                      "telegrad-train goes on from --checkpoint")
     where = made.add_argument_group("hosts")
-    where.add_argument("--cluster", "--launcher", choices=sorted(KINDS),
-                       help="how hosts are reached; default: by the allocation around, ssh with "
-                       "-H, else local")
+    where.add_argument("--cluster", "--launcher", choices=sorted(KINDS), metavar="KIND",
+                       help=f"how hosts are reached: {', '.join(KINDS)}; default: by the "
+                       "allocation around, ssh with -H, else local")
     where.add_argument("-H", "--hostfile", metavar="FILE",
                        help="a line for each host: \"n1\" or \"n1 slots=4\"")
     where.add_argument("--workers-per-host", type=_count(1), metavar="N",
@@ -65,7 +65,8 @@ def parser() -> argparse.ArgumentParser:
                        "default: auto")
     where.add_argument("--port", type=_count(1024), metavar="PORT",
                        help="the scheduler's; 128 from there on are used; default: free ones")
-    where.add_argument("--ssh-port", type=_count(1), metavar="PORT")
+    where.add_argument("--ssh-port", type=_count(1), metavar="PORT",
+                       help="default: as ssh's configuration has it")
     where.add_argument("--python", default="python3", metavar="PROGRAM",
                        help="on the hosts (%(default)s)")
     where.add_argument("--connect-timeout", type=_count(1, 86400), default=30,

@@ -40,7 +40,8 @@ class Supervisor:
         self._running: Dict[int, Process] = {}
         self._ended: List[Ended] = []
         self._faulty: List[str] = []
-        self._signal = 0
+        self._signal = 0  # by which a user ends it
+        self._signals: List[int] = []  # that nobody has acted on
         self._end_at: Optional[float] = None
         self._give_up_at: Optional[float] = None
         self._is_ending = False
@@ -62,11 +63,12 @@ class Supervisor:
                 self._open(channel)
                 deadlines[channel] = time.monotonic() + self._options.connect_timeout
             self._step(min(deadlines.values()) - time.monotonic())
-            if self._signal:
-                raise Refused(f"ended by {signal.Signals(self._signal).name}", 128 + self._signal)
+            if self._signals:
+                number = self._signals[0]
+                raise Refused(f"ended by {signal.Signals(number).name}", 128 + number)
             for channel, deadline in list(deadlines.items()):
-                if channel.is_ready and channel.facts is None and not channel.pids:
-                    channel.pids["asked"] = 0
+                if channel.is_ready and not channel.is_asked:
+                    channel.is_asked = True
                     channel.tell(**self._question(probe if channel is self._channels[0] else None))
                 if channel.facts is not None or channel.host in self._has_failed:
                     del deadlines[channel]
@@ -176,16 +178,18 @@ class Supervisor:
             self._decide()
         return self._outcome()
 
-    def end_by(self, number: int) -> None:
-        """A user's signal. A second one kills."""
-        self._signal = number
-        self._end_all(number)
+    def note_signal(self, number: int) -> None:
+        """A user's, whenever it comes; `run` acts on it. A second one kills."""
+        self._signals.append(number)
 
     def _seconds_left(self) -> Optional[float]:
         times = [at for at in (self._end_at, self._give_up_at) if at is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _decide(self) -> None:
+        while self._signals:
+            self._signal = self._signals.pop(0)
+            self._end_all(self._signal)
         now = time.monotonic()
         roles = {process.role for process in self._running.values()}
         if self._end_at is None and not self._is_ending:
@@ -245,8 +249,6 @@ class Supervisor:
             channel.is_ready = True
         elif kind == "facts":
             channel.facts = message
-        elif kind == "started":
-            channel.pids = message["pids"]
         elif message.get("number") in self._running:
             process = self._running[message["number"]]
             if kind == "out":
