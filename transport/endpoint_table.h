@@ -17,7 +17,8 @@ namespace telegrad {
 
 // Endpoints by id, and those of them that time ends: whose peer has not greeted
 // yet, and which are closing. An `Endpoint` has an id, a state of which kOpen
-// is one, `why` it is not open, `close_by` and `greet_by`. One thread.
+// and kFailed are two, `why` it is not open, `close_by`, `greet_by` and
+// `is_accepted`. One thread.
 template <typename Endpoint>
 class EndpointTable {
  public:
@@ -49,8 +50,21 @@ class EndpointTable {
     endpoint.greet_by = TimePoint::min();
   }
 
-  // Whether another peer may connect that has said nothing yet.
-  bool MayGreet() const { return greeting_.size() < kMaxGreeting; }
+  // Whether another peer may connect that has said nothing yet: if need be the
+  // oldest such goes that has had its second.
+  bool MakeRoom() {
+    if (greeting_.size() < kMaxGreeting) return true;
+    const TimePoint latest = Clock::now() + kGreetGrace - kStrangerRight;
+    for (size_t i = 0; i < greeting_.size(); ++i) {
+      Endpoint& endpoint = *Find(greeting_[i]);
+      if (!endpoint.is_accepted || endpoint.greet_by > latest) continue;
+      greeting_.erase(greeting_.begin() + static_cast<ptrdiff_t>(i));
+      BeginClosing(endpoint, decltype(endpoint.state)::kFailed,
+                   absl::UnavailableError("the peer sent no hello"));
+      return true;
+    }
+    return false;
+  }
   void HasGreeted(const Endpoint& endpoint) {
     std::erase(greeting_, endpoint.id);
   }

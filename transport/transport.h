@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "transport/proof.h"
 
 namespace telegrad {
 
@@ -50,6 +51,7 @@ class TransportHandler {
 
   // The endpoint is gone; it has no further events, and all its sends have
   // completed. Cancelled: we closed it. Unavailable: the peer went away.
+  // Unauthenticated: it has not proved that it holds the key.
   virtual void OnClosed(EndpointId endpoint, const absl::Status& why) = 0;
 };
 
@@ -130,7 +132,10 @@ class TransportContext {
 constexpr Duration kCloseGrace = std::chrono::seconds(2);
 
 struct TransportOptions {
-  std::string name = "ucx";                // a name of DescribeTransports
+  std::string name = "ucx";  // a name of DescribeTransports
+  // Both ends of each connection prove that they have it before anything else
+  // is heard; null: nobody does. Within a process nobody need.
+  ConnectionKey key = nullptr;
   std::string bind_address = "127.0.0.1";  // the one address listened on
   // ucx: "tcp", "shm", empty: both. ofi: "tcp", "shm", "verbs", "efa", a
   // provider's name, empty: efa, verbs or tcp, the first there is. tcp: "tcp",

@@ -25,6 +25,7 @@ struct Backend {
   const char* memory = "host";
   bool resend = false;
   bool is_in_memory = false;  // what IsInMemory says of connected endpoints
+  bool has_key = false;
 };
 
 inline void PrintTo(const Backend& backend, std::ostream* out) {
@@ -39,6 +40,12 @@ inline Backend Staged(Backend backend) {
 
 inline Backend Resent(Backend backend) {
   backend.resend = true;
+  return backend;
+}
+
+// Whose peers prove that they hold a key.
+inline Backend Keyed(Backend backend) {
+  backend.has_key = true;
   return backend;
 }
 
@@ -58,6 +65,7 @@ inline TransportOptions OptionsOf(const Backend& backend) {
   options.connections = backend.connections;
   options.memory = backend.memory;
   options.resend = backend.resend;
+  if (backend.has_key) options.key = MakeConnectionKey("a key");
   if (*backend.rail != 0) options.rails = {backend.rail};
   return options;
 }

@@ -6,7 +6,7 @@
 // What tcp says, as docs/transports.md has it, not as the transport packs it.
 namespace telegrad::testing {
 
-inline const std::string kTcpHello("T\1\0\0GRAD", 8);
+inline const std::string kTcpHello("T\2\0\0GRAD", 8);
 
 inline std::string Number(uint64_t value, int num_bytes = 8) {
   std::string bytes;

@@ -17,6 +17,8 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/stranger.h"
 #include "tests/transport/transport_node.h"
+#include "transport/ofi/fabric.h"
+#include "transport/ofi/provider.h"
 #include "transport/ofi/wire.h"
 #include "transport/transport.h"
 
@@ -229,6 +231,53 @@ TEST(OfiTransport, StrangersAreCutAndNobodyElseNotices) {
       Drive({&server, &client}, [&] { return server.heard.size() == 1; }));
   EXPECT_EQ(server.accepted.size(), 1u);
   EXPECT_TRUE(server.closed.empty());
+}
+
+// libfabric takes addresses without a look at them.
+TEST(OfiTransport, NothingOfAStrangerReachesLibfabricAndNothingIsToldToIt) {
+  TransportOptions options = OptionsOf("shm");
+  options.key = MakeConnectionKey("the job's");
+  Node server(options);
+  ASSERT_THAT(server.status, IsOk());
+  const std::string address = *server.context->Listen();
+  const auto fabric = *ofi::Fabric::Make(options);
+  // The hello of somebody of this host and user.
+  const std::string right = ofi::PackHello({.endpoint = 7,
+                                            .token = 9,
+                                            .fabric = fabric->identity(),
+                                            .address = fabric->address()});
+  Stranger greeting(address);
+  ASSERT_TRUE(Drive({&server}, [&] {
+    greeting.Say(right);
+    return greeting.IsCut();
+  }));
+  Stranger stranger(address);
+  ASSERT_TRUE(Drive({&server}, [&] {
+    stranger.Say(std::string(1, 'n'));
+    return !stranger.HearsNothing();
+  }));
+  const std::string answer = stranger.Hear(65);
+  EXPECT_EQ(answer.size(), 64u);  // nonce and MAC
+  EXPECT_THAT(answer, Not(HasSubstr("uid:")));
+  EXPECT_TRUE(server.accepted.empty());
+}
+
+// A name that is not of this user's endpoints is none to remove.
+TEST(OfiProvider, AnAddressOfSharedMemoryIsOfThisUser) {
+  const auto info = ofi::ChooseProvider(OptionsOf("shm"));
+  ASSERT_THAT(info, IsOk());
+  const auto is_address = [&](const std::string& name) {
+    return ofi::IsAddressLike(**info, "",
+                              "fi_shm://" + name + std::string(1, '\0'));
+  };
+  const std::string uid = absl::StrCat(getuid());
+  EXPECT_TRUE(is_address("17:" + uid + ":0"));
+  const std::vector<std::string> others = {
+      "17", "17:" + uid,     uid + ":" + uid,      "17:9" + uid + ":0",
+      "::", ":" + uid + ":", "17:" + uid + ":../x"};
+  for (const std::string& name : others) {
+    EXPECT_FALSE(is_address(name)) << name;
+  }
 }
 
 ofi::Record MakeRecord(const std::string& header, const std::string& data) {

@@ -134,7 +134,7 @@ TEST(TcpTransport, StrangersAreCutAndNobodyElseNotices) {
   ASSERT_THAT(endpoint, IsOk());
   for (const std::string& text :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(5000, '\0'),
-        std::string("T\2\0\0GRAD", 8)}) {
+        std::string("T\1\0\0GRAD", 8)}) {
     Stranger stranger(address);
     ASSERT_TRUE(Drive({&server, &client}, [&] {
       stranger.Say(text);

@@ -22,6 +22,7 @@
 #include "transport/endpoint_table.h"
 #include "transport/ofi/lane.h"
 #include "transport/ofi/wire.h"
+#include "transport/proof.h"
 #include "transport/transport.h"
 
 namespace telegrad::ofi {
@@ -71,16 +72,17 @@ struct Endpoint {
   State state = State::kOpen;
   absl::Status why;           // what OnClosed will say; set when not open
   TimePoint close_by = {};    // when not open
-  TimePoint greet_by = {};    // the peer's hello is due
+  TimePoint greet_by = {};    // the peer's proof and hello are due
   bool is_accepted = false;   // by our listener
   bool is_announced = false;  // the owner knows it
   bool is_acknowledged = false;
 
-  // The connection: the hellos, then the sign of life.
+  // The connection: proofs and hellos, then the sign of life.
   UniqueFd socket;
+  Proof proof;
   bool is_connecting = false;
   bool has_ended = false;  // the peer has disconnected
-  std::string unsent;      // the rest of our hello
+  std::string unsent;      // the rest of our proof and hello
   std::string received;    // the peer's hello so far
 
   // From the peer's hello.

@@ -92,7 +92,8 @@ absl::StatusOr<EndpointId> OfiContext::Connect(absl::string_view address) {
     refused = socket.status();
     socket = UniqueFd();
   }
-  ASSIGN_OR_RETURN(Endpoint * endpoint, AddEndpoint(*std::move(socket)));
+  ASSIGN_OR_RETURN(Endpoint * endpoint,
+                   AddEndpoint(*std::move(socket), /*is_accepted=*/false));
   endpoint->is_announced = true;
   endpoint->is_connecting = true;
   if (!refused.ok()) {
@@ -116,18 +117,20 @@ absl::Status OfiContext::Send(EndpointId to, ConstBytes header,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Endpoint*> OfiContext::AddEndpoint(UniqueFd socket) {
+absl::StatusOr<Endpoint*> OfiContext::AddEndpoint(UniqueFd socket,
+                                                  bool is_accepted) {
   auto endpoint = std::make_unique<Endpoint>();
+  endpoint->is_accepted = is_accepted;
+  endpoint->proof = Proof(options_.key, /*is_client=*/!is_accepted);
   endpoint->id = endpoints_.NewId();
   if (getrandom(&endpoint->token, sizeof(endpoint->token), 0) !=
       sizeof(endpoint->token)) {
     return absl::InternalError("getrandom gave too little");
   }
   endpoint->socket = std::move(socket);
-  endpoint->unsent = PackHello({.endpoint = endpoint->id,
-                                .token = endpoint->token,
-                                .fabric = fabric_->identity(),
-                                .address = fabric_->address()});
+  endpoint->unsent = endpoint->proof.Begin();
+  // Whoever has connected speaks first; a stranger learns nothing from us.
+  if (!is_accepted && endpoint->proof.is_done()) SendHello(*endpoint);
   if (endpoint->socket.is_open()) {
     SetControlOptions(endpoint->socket.get(), kSilenceGrace);
     RETURN_IF_ERROR(poller_.Watch(endpoint->socket.get(),
@@ -141,13 +144,12 @@ void OfiContext::Accept() {
   while (true) {
     UniqueFd socket = acceptor_.Accept();
     if (!socket.is_open()) return;
-    if (!endpoints_.MayGreet()) continue;  // hangs up
-    const absl::StatusOr<Endpoint*> added = AddEndpoint(std::move(socket));
+    if (!endpoints_.MakeRoom()) continue;  // hangs up
+    const absl::StatusOr<Endpoint*> added =
+        AddEndpoint(std::move(socket), /*is_accepted=*/true);
     if (!added.ok()) {
       LogWarning("transport ofi: accept: ", added.status().message());
-      continue;
     }
-    (*added)->is_accepted = true;
   }
 }
 
@@ -159,12 +161,18 @@ void OfiContext::HandleSocket(Endpoint& endpoint, uint32_t events) {
     endpoint.is_connecting = false;
   }
   if (endpoint.is_connecting) return;
-  // Whoever has connected speaks first; a stranger learns nothing from us.
-  if (!endpoint.is_accepted || endpoint.has_greeted) WriteHello(endpoint);
+  Write(endpoint);
   ReadSocket(endpoint);
 }
 
-void OfiContext::WriteHello(Endpoint& endpoint) {
+void OfiContext::SendHello(Endpoint& endpoint) {
+  endpoint.unsent += PackHello({.endpoint = endpoint.id,
+                                .token = endpoint.token,
+                                .fabric = fabric_->identity(),
+                                .address = fabric_->address()});
+}
+
+void OfiContext::Write(Endpoint& endpoint) {
   while (!endpoint.unsent.empty()) {
     const ssize_t sent = send(endpoint.socket.get(), endpoint.unsent.data(),
                               endpoint.unsent.size(), MSG_NOSIGNAL);
@@ -184,12 +192,26 @@ void OfiContext::ReadSocket(Endpoint& endpoint) {
       endpoint.has_ended = true;
       return HandleEnd(endpoint);
     }
+    absl::string_view said(chunk.data(), static_cast<size_t>(got));
+    if (!endpoint.proof.is_done()) ReceiveProof(endpoint, &said);
+    if (said.empty()) continue;
     if (endpoint.has_greeted) {
       return endpoints_.FailProtocol(endpoint, "bytes after the hello");
     }
-    endpoint.received.append(chunk.data(), static_cast<size_t>(got));
+    endpoint.received.append(said.data(), said.size());
     ReceiveHello(endpoint);
   }
+}
+
+void OfiContext::ReceiveProof(Endpoint& endpoint, absl::string_view* said) {
+  const absl::StatusOr<std::string> answer = endpoint.proof.Take(said);
+  if (!answer.ok()) {
+    *said = {};
+    return endpoints_.Fail(endpoint, answer.status());
+  }
+  endpoint.unsent += *answer;
+  if (!endpoint.is_accepted && endpoint.proof.is_done()) SendHello(endpoint);
+  Write(endpoint);
 }
 
 void OfiContext::ReceiveHello(Endpoint& endpoint) {
@@ -218,7 +240,8 @@ void OfiContext::ReceiveHello(Endpoint& endpoint) {
   endpoint.peer_id = peer.endpoint;
   endpoint.peer_token = peer.token;
   endpoint.received = std::string();
-  WriteHello(endpoint);
+  if (endpoint.is_accepted) SendHello(endpoint);
+  Write(endpoint);
   sender_.Start(endpoint);
   if (!endpoint.is_accepted) return;
   endpoint.is_announced = true;

@@ -51,12 +51,14 @@ class OfiContext : public TransportContext {
              std::unique_ptr<Fabric> fabric);
   absl::Status Init();
 
-  // The connection: the hellos, then the sign of life.
-  absl::StatusOr<Endpoint*> AddEndpoint(UniqueFd socket);
+  // The connection: proofs and hellos, then the sign of life.
+  absl::StatusOr<Endpoint*> AddEndpoint(UniqueFd socket, bool is_accepted);
   void Accept();
   void HandleSocket(Endpoint& endpoint, uint32_t events);
-  void WriteHello(Endpoint& endpoint);
+  void SendHello(Endpoint& endpoint);
+  void Write(Endpoint& endpoint);
   void ReadSocket(Endpoint& endpoint);
+  void ReceiveProof(Endpoint& endpoint, absl::string_view* said);
   void ReceiveHello(Endpoint& endpoint);
   void HandleEnd(Endpoint& endpoint);
 

@@ -17,6 +17,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -238,16 +239,22 @@ bool IsAddressLike(const fi_info& info, absl::string_view own,
     return !is_socket || own.substr(0, sizeof(sa_family_t)) ==
                              peers.substr(0, sizeof(sa_family_t));
   }
-  // A name in /dev/shm: no path, and with the end that a C string needs.
+  // A name in /dev/shm, "PID:UID:N" of this user, since it may be removed: no
+  // path, and with the end that a C string needs.
   if (!absl::StartsWith(peers, kShmPrefix) || peers.back() != '\0' ||
       peers.size() > kShmPrefix.size() + 64) {
     return false;
   }
   const absl::string_view name =
       peers.substr(kShmPrefix.size(), peers.size() - kShmPrefix.size() - 1);
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == ':';
-  });
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, ':');
+  const auto is_number = [](absl::string_view part) {
+    return !part.empty() && std::all_of(part.begin(), part.end(), [](char c) {
+      return absl::ascii_isdigit(static_cast<unsigned char>(c));
+    });
+  };
+  return parts.size() >= 3 && absl::c_all_of(parts, is_number) &&
+         parts[1] == absl::StrCat(getuid());
 }
 
 int ShmProcess(const std::string& peers) {

@@ -12,7 +12,7 @@ namespace telegrad::ofi {
 namespace {
 
 constexpr uint32_t kMagic = 0x49464F54;  // "TOFI"
-constexpr uint16_t kHelloVersion = 2;
+constexpr uint16_t kHelloVersion = 3;
 constexpr uint8_t kRecordVersion = 2;
 
 // Whether header, payload and data are what this kind has.

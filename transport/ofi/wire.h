@@ -11,8 +11,9 @@
 #include "transport/transport.h"
 
 // What peers say to each other, little-endian. Each endpoint has a TCP
-// connection that carries one hello in each direction and is the sign of life
-// afterwards; everything else goes by libfabric, as records.
+// connection that carries their proofs (transport/proof.h), then one hello in
+// each direction, and is the sign of life afterwards; everything else goes by
+// libfabric, as records.
 namespace telegrad::ofi {
 
 // hello = magic:u32 version:u16 bytes:u16 endpoint:u32 zero:u32 token:u64

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,8 +23,9 @@ constexpr size_t kTurnBytes = size_t{1} << 20;  // then others have their turn
 enum class State : uint8_t { kOpen, kClosing, kFailed };
 
 struct Connection {
-  Connection(PeerSocket peer, size_t max_header_bytes)
+  Connection(PeerSocket peer, size_t max_header_bytes, Proof own_proof)
       : socket(std::move(peer.socket)),
+        proof(std::move(own_proof)),
         incoming(peer.same_host.has_value(), max_header_bytes) {
     if (peer.same_host) memory.emplace(peer.same_host->process);
   }
@@ -31,15 +33,25 @@ struct Connection {
   bool is_local() const { return memory.has_value(); }
   bool is_over() const { return state == State::kFailed || has_ended; }
   bool has_work() const {
-    return !is_over() && (is_readable || (is_writable && !queue.empty()));
+    const bool may_write =
+        !opening.empty() || (proof.is_done() && !queue.empty());
+    return !is_over() && (is_readable || (is_writable && may_write));
   }
+  // What was sent before Close leaves once the peer has proved who it is.
+  bool may_hear() const {
+    return state == State::kOpen ||
+           (state == State::kClosing && !proof.is_done());
+  }
+
+  // Writes what stands before all messages; false while none may follow.
+  bool WriteOpening(size_t* num_moved);
 
   EndpointId id = 0;
   UniqueFd socket;
   State state = State::kOpen;
   absl::Status why = {};    // what OnClosed will say; set when not open
   TimePoint close_by = {};  // when not open
-  TimePoint greet_by = {};  // the peer's hello is due
+  TimePoint greet_by = {};  // the peer's hello and proof are due
   bool is_accepted = false;
   bool is_announced = false;  // the owner knows it
   bool is_connecting = false;
@@ -53,6 +65,8 @@ struct Connection {
 
   std::optional<PeerMemory> memory;  // a local peer's
   SendQueue queue = {};
+  Proof proof;
+  std::string opening = {};  // hello and proof: they go before the queue
   Incoming incoming;
 };
 

@@ -53,6 +53,7 @@ class Incoming {
     if (!is_begun_ || left < kDirectBytes) return {};
     return {target_.data + num_received_, left};
   }
+  bool has_greeted() const { return has_greeted_; }  // the peer
   Event AddDirect(size_t bytes) {
     num_received_ += bytes;
     return num_received_ == record_.payload_bytes ? Event::kWhole

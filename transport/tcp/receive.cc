@@ -61,7 +61,11 @@ void TcpContext::HandleEnd(Connection& connection, int error) {
 }
 
 void TcpContext::Take(Connection& connection, ConstBytes bytes) {
-  while (bytes.size > 0 && connection.state == State::kOpen) {
+  while (bytes.size > 0 && connection.may_hear()) {
+    if (connection.incoming.has_greeted() && !connection.proof.is_done()) {
+      ReceiveProof(connection, &bytes);
+      continue;
+    }
     const absl::StatusOr<Incoming::Event> event =
         connection.incoming.Take(&bytes);
     if (!event.ok()) return FailProtocol(connection, event.status().message());
@@ -69,7 +73,8 @@ void TcpContext::Take(Connection& connection, ConstBytes bytes) {
       case Incoming::Event::kNone:
         break;
       case Incoming::Event::kHello:
-        ReceiveHello(connection);
+        if (connection.is_accepted) SendHello(connection);
+        ReceiveProof(connection, &bytes);
         break;
       case Incoming::Event::kHead:
         TakeHead(connection);
@@ -114,10 +119,17 @@ void TcpContext::TakeHead(Connection& connection) {
   incoming.End();
 }
 
-void TcpContext::ReceiveHello(Connection& connection) {
+// Once it is right, or none is due, the peer is there.
+void TcpContext::ReceiveProof(Connection& connection, ConstBytes* bytes) {
+  absl::string_view left(reinterpret_cast<const char*>(bytes->data),
+                         bytes->size);
+  const absl::StatusOr<std::string> answer = connection.proof.Take(&left);
+  if (!answer.ok()) return Fail(connection, answer.status());
+  *bytes = {left.data(), left.size()};
+  connection.opening += *answer;
+  if (!connection.proof.is_done()) return;
   connections_.HasGreeted(connection);
   if (!connection.is_accepted) return;
-  SendHello(connection);
   connection.is_announced = true;
   ++num_events_;
   handler_->OnAccept(connection.id);

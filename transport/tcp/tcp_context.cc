@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -120,7 +121,8 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
     refused = begun.status();
     if (begun.ok()) peer.socket = *std::move(begun);
   }
-  ASSIGN_OR_RETURN(Connection * connection, Add(std::move(peer)));
+  ASSIGN_OR_RETURN(Connection * connection,
+                   Add(std::move(peer), /*is_accepted=*/false));
   connection->is_announced = true;
   connection->is_connecting = true;
   SendHello(*connection);
@@ -130,9 +132,11 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   return connection->id;
 }
 
-absl::StatusOr<Connection*> TcpContext::Add(PeerSocket peer) {
-  auto connection =
-      std::make_unique<Connection>(std::move(peer), MaxHeaderBytes(options_));
+absl::StatusOr<Connection*> TcpContext::Add(PeerSocket peer, bool is_accepted) {
+  connection->is_accepted = is_accepted;
+  auto connection = std::make_unique<Connection>(
+      std::move(peer), MaxHeaderBytes(options_),
+      Proof(options_.key, /*is_client=*/!is_accepted));
   connection->id = connections_.NewId();
   if (connection->socket.is_open()) {
     if (!connection->is_local()) SetDataOptions(connection->socket.get());
@@ -147,14 +151,14 @@ void TcpContext::Accept(uint64_t key) {
   while (true) {
     PeerSocket peer = listeners_.Accept(key);
     if (!peer.socket.is_open()) return;
-    if (!connections_.MayGreet()) continue;  // hangs up
-    const absl::StatusOr<Connection*> added = Add(std::move(peer));
+    if (!connections_.MakeRoom()) continue;  // hangs up
+    const absl::StatusOr<Connection*> added =
+        Add(std::move(peer), /*is_accepted=*/true);
     if (!added.ok()) {
       LogWarning("transport tcp: accept: ", added.status().message());
       continue;
     }
-    Connection& connection = **added;
-    connection.is_accepted = true;
+    const Connection& connection = **added;
     if (!connection.is_local()) congestion_.Choose(connection.socket.get());
   }
 }
@@ -175,7 +179,11 @@ absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
 }
 
 void TcpContext::SendHello(Connection& connection) {
-  Enqueue(connection, MakeControl(kHelloRecord));
+  std::array<std::byte, kRecordBytes> hello;
+  PackRecord(kHelloRecord, hello.data());
+  connection.opening.assign(reinterpret_cast<const char*>(hello.data()),
+                            hello.size());
+  connection.opening += connection.proof.Begin();
   if (connection.is_local()) Enqueue(connection, MakeOffer(mark_));
 }
 
@@ -187,6 +195,7 @@ void TcpContext::Enqueue(Connection& connection, Outgoing message) {
   const bool waits = is_progressing_ || options_.sends_wait;
   if (!waits && connection.queue.size() == 1) Write(connection);
   turns_.Add(connection);
+  if (!connection.WriteOpening(&num_moved_)) return;
 }
 
 void TcpContext::Write(Connection& connection) {

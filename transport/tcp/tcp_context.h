@@ -34,7 +34,7 @@ class TcpContext : public TransportContext {
 
  private:
   TcpContext(const TransportOptions& options, TransportHandler* handler);
-  absl::StatusOr<Connection*> Add(PeerSocket peer);
+  absl::StatusOr<Connection*> Add(PeerSocket peer, bool is_accepted);
   void Accept(uint64_t key);
 
   void SendHello(Connection& connection);
@@ -47,7 +47,7 @@ class TcpContext : public TransportContext {
   void HandleEnd(Connection& connection, int error);
   void Take(Connection& connection, ConstBytes bytes);
   void TakeHead(Connection& connection);
-  void ReceiveHello(Connection& connection);
+  void ReceiveProof(Connection& connection, ConstBytes* bytes);
   void BeginMessage(Connection& connection);
   void CopyFromPeer(Connection& connection);
   void EndMessage(Connection& connection);

@@ -8,16 +8,17 @@
 #include "transport/transport.h"
 
 // What peers say to each other over one TCP connection, little-endian.
-//   each direction = hello record*
+//   each direction = hello proof record*    proof: transport/proof.h
 //   record = kind:u8 header_bytes:u8 zero:u16 payload_bytes:u32 header payload
-// Whoever has connected speaks first; the other side answers a right hello.
+// Whoever has connected speaks first; the other side answers a right hello. No
+// record is sent, or heard, before the peer has proved that it has the key.
 // Between processes of one machine, both offer to have their memory read. Once
 // that is accepted, the payload of a kExposed stays where it is: the receiver
 // copies it out of the sender's memory, and says so.
 namespace telegrad::tcp {
 
 enum class Kind : uint8_t {
-  kHello = 0x54,  // version 1: "T", 1, zero, "GRAD" where the size stands
+  kHello = 0x54,  // version 2: "T", 2, zero, "GRAD" where the size stands
   kMessage = 1,
   kGoodbye = 2,  // nothing follows, and nothing more is heard
   // Between processes of one machine only.
@@ -33,7 +34,7 @@ struct Record {
   size_t payload_bytes = 0;
 };
 
-constexpr Record kHelloRecord = {Kind::kHello, 1, 0x44415247};
+constexpr Record kHelloRecord = {Kind::kHello, 2, 0x44415247};
 
 constexpr size_t kRecordBytes = 8;  // before the header
 constexpr size_t kPlaceBytes = 8;   // an address in the sender's memory

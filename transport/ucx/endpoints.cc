@@ -57,8 +57,14 @@ void Endpoints::HandleFailures() {
   }
 }
 
+void Endpoints::FailStranger(EndpointId id) {
+  Endpoint* const endpoint = Find(id);
+  if (endpoint == nullptr) return;
+  Fail(*endpoint, absl::UnavailableError("the peer sent no hello in time"));
+}
+
 TimePoint Endpoints::NextTimer() const {
-  TimePoint next = TimePoint::max();
+  TimePoint next = strangers_.NextTimer(kGreetGrace);
   for (const EndpointId id : closing_) {
     const Endpoint& endpoint = *endpoints_.at(id);
     if (!endpoint.is_cut) next = std::min(next, endpoint.close_by);

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "transport/greeting.h"
 #include "transport/ucx/mailbox.h"
 #include "transport/ucx/records.h"
 #include "transport/ucx/worker.h"
@@ -33,6 +34,21 @@ class Endpoints {
   void ForgetHandle(ucp_ep_h handle) { by_handle_.erase(handle); }
   // (id, pointer) of each.
   const auto& all() const { return endpoints_; }
+
+  // Whether another peer may connect that has not greeted yet; if need be the
+  // oldest such goes.
+  bool MakeRoom() {
+    return strangers_.MakeRoom(kMaxGreeting,
+                               [this](EndpointId id) { FailStranger(id); });
+  }
+  void AddStranger(const Endpoint& endpoint) { strangers_.Add(endpoint.id); }
+  void HasGreeted(const Endpoint& endpoint) { strangers_.Remove(endpoint.id); }
+  bool has_strangers() const { return strangers_.size() > 0; }
+  // Fails those that have not greeted in time.
+  void FailLate() {
+    strangers_.CutLate(kGreetGrace,
+                       [this](EndpointId id) { FailStranger(id); });
+  }
 
   // The first reason stays.
   void BeginClosing(Endpoint& endpoint, State state, absl::Status why);
@@ -63,18 +79,22 @@ class Endpoints {
       closing_[i] = closing_.back();
       closing_.pop_back();
       found_ = nullptr;
+      strangers_.Remove(endpoint.id);
       removed(*endpoints_.extract(endpoint.id).mapped());
     }
   }
-  // When one of them is to be cut.
+  // When one of them is to be cut, or a stranger.
   TimePoint NextTimer() const;
 
  private:
+  void FailStranger(EndpointId id);
+
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
   mutable Endpoint* found_ = nullptr;  // the last; most calls ask for it again
   std::unordered_map<ucp_ep_h, Endpoint*> by_handle_;
   std::vector<EndpointId> closing_;
+  Strangers<EndpointId> strangers_;
   // UCX may tell of them from a thread of its own.
   Mailbox<std::pair<EndpointId, ucs_status_t>> failures_;
 };

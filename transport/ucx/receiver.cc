@@ -1,6 +1,7 @@
 #include "transport/ucx/receiver.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -76,6 +77,10 @@ void Receiver::HandleArrived() {
     } else if (message->kind == Kind::kData ||
                (message->kind == Kind::kGoodbye &&
                 endpoint->state == State::kOpen)) {
+      if (message->kind == Kind::kData && !endpoint->proof.is_done()) {
+        endpoints_.Fail(*endpoint, absl::UnauthenticatedError(
+                                       "the peer has proved nothing"));
+      }
       if (endpoint->state == State::kOpen) {
         if (endpoint->route == Route::kUnknown &&
             message->worker != worker_.handle) {
@@ -103,6 +108,11 @@ void Receiver::ReceiveControl(Endpoint& endpoint, const Incoming& message) {
   routes_.Receive(endpoint, message.kind,
                   {reinterpret_cast<const char*>(message.header.data()),
                    message.header_bytes});
+  if (!endpoint.has_greeted || endpoint.state != State::kOpen) return;
+  endpoints_.HasGreeted(endpoint);
+  if (std::exchange(endpoint.is_announced, true)) return;
+  ++num_events_;
+  handler_.OnAccept(endpoint.id);
 }
 
 // Both sides may say goodbye at once.

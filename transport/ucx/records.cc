@@ -18,7 +18,7 @@ void Pack(Prefix prefix, std::byte* out) {
 bool Unpack(const std::byte* in, Prefix* prefix) {
   prefix->sequence = LoadLittleEndian<uint32_t>(in);
   prefix->kind = static_cast<Kind>(in[4]);
-  return in[4] <= static_cast<std::byte>(Kind::kReady) &&
+  return in[4] <= static_cast<std::byte>(Kind::kProof) &&
          in[5] == static_cast<std::byte>(kPrefixVersion) &&
          in[6] == std::byte{0} && in[7] == std::byte{0};
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "transport/proof.h"
 #include "transport/transport.h"
 #include "transport/ucx/lane.h"
 
@@ -27,16 +28,18 @@ class Sender;
 // kData and kGoodbye are counted by `sequence`, from 0 in each direction; the
 // others are not. kGoodbye: nothing follows; the peer answers kGoodbyeAck
 // after all before it were heard, and then whoever said goodbye disconnects.
-// Only kData may come by shared memory. Before it, both sides agree:
+// Only kData may come by shared memory. Before it, both sides prove that they
+// hold the key, whoever has connected first, and agree:
+//   kProof = a message of transport/proof.h; none without a key
 //   kHello = wish:u8 host identity   wish 'n' no shared memory, 'm' may, 'r'
-//            requires; the first message in each direction. On different
+//            requires; the first message after the proof. On different
 //            hosts, or where one side says 'n', TCP or RDMA it is; else
 //   kLane = UCX worker address       empty: no lane could be made
 //   kReady = is_ready:u8             '1' if the peer's lane could be opened
 // and kData goes by shared memory if both are ready.
 constexpr unsigned kMessageId = 0;  // the identifier of UCX's active message
 constexpr size_t kPrefixBytes = 8;
-constexpr uint8_t kPrefixVersion = 2;
+constexpr uint8_t kPrefixVersion = 3;
 enum class Kind : uint8_t {
   kData = 0,
   kGoodbye = 1,
@@ -44,6 +47,7 @@ enum class Kind : uint8_t {
   kHello = 3,
   kLane = 4,
   kReady = 5,
+  kProof = 6,
 };
 // A worker address of UCX 1.13 with shared memory only has 108 bytes.
 constexpr size_t kMaxControlBytes = 512;
@@ -111,10 +115,12 @@ struct Endpoint {
   State state = State::kOpen;
   absl::Status why;  // what OnClosed will say; set when not open
   TimePoint close_by;
+  bool is_announced = false;  // the owner knows it
   bool is_acknowledged = false;
   bool is_cut = false;                       // ucp_ep_close_nbx was called
   ucs_status_ptr_t close_request = nullptr;  // null: finished
 
+  Proof proof;
   Route route = Route::kUnknown;
   bool has_greeted = false;        // the peer, by kHello
   bool has_heard_lane = false;     // the peer's

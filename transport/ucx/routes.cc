@@ -15,6 +15,27 @@ constexpr char kRequires = 'r';
 
 }  // namespace
 
+void Routes::Begin(Endpoint& endpoint) {
+  if (endpoint.proof.is_done()) return Greet(endpoint);
+  const std::string first = endpoint.proof.Begin();
+  if (first.empty()) return;  // a stranger speaks first
+  sender_.Post(endpoint, Kind::kProof, {first.data(), first.size()});
+}
+
+void Routes::ReceiveProof(Endpoint& endpoint, absl::string_view text) {
+  const absl::StatusOr<std::string> answer = endpoint.proof.Take(&text);
+  if (!answer.ok()) return endpoints_.Fail(endpoint, answer.status());
+  if (!text.empty()) {
+    return endpoints_.Fail(
+        endpoint,
+        absl::UnavailableError("the peer breaks the protocol: wrong proof"));
+  }
+  if (!answer->empty()) {
+    sender_.Post(endpoint, Kind::kProof, {answer->data(), answer->size()});
+  }
+  if (endpoint.proof.is_done()) Greet(endpoint);
+}
+
 void Routes::Greet(Endpoint& endpoint) {
   char wish = demands_memory_ ? kRequires : kMay;
   if (memory_.identity().empty()) wish = kNever;
@@ -24,6 +45,11 @@ void Routes::Greet(Endpoint& endpoint) {
 }
 
 void Routes::Receive(Endpoint& endpoint, Kind kind, absl::string_view text) {
+  if (kind == Kind::kProof) return ReceiveProof(endpoint, text);
+  if (!endpoint.proof.is_done()) {
+    return endpoints_.Fail(
+        endpoint, absl::UnauthenticatedError("the peer has proved nothing"));
+  }
   if (kind == Kind::kHello) return ReceiveHello(endpoint, text);
   if (kind == Kind::kLane) return HearLane(endpoint, text);
   endpoint.has_heard_ready = true;

@@ -23,14 +23,16 @@ class Routes {
         sender_(sender) {}
 
   // First of all.
-  void Greet(Endpoint& endpoint);
-  // kHello, kLane or kReady has come.
+  void Begin(Endpoint& endpoint);
+  // kProof, kHello, kLane or kReady has come.
   void Receive(Endpoint& endpoint, Kind kind, absl::string_view text);
   // Data has come by the lane before the route is known: it may pass its
   // sender's kReady, which goes by the connection.
   void ReceiveEarly(Endpoint& endpoint);
 
  private:
+  void Greet(Endpoint& endpoint);
+  void ReceiveProof(Endpoint& endpoint, absl::string_view text);
   void ReceiveHello(Endpoint& endpoint, absl::string_view text);
   void HearLane(Endpoint& endpoint, absl::string_view address);
   void SettleWhenAgreed(Endpoint& endpoint);

@@ -146,14 +146,19 @@ absl::StatusOr<EndpointId> UcxContext::Connect(absl::string_view address) {
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
   params.sockaddr = {Raw(peer), peer.length};
-  ASSIGN_OR_RETURN(const Endpoint* endpoint, AddEndpoint(&params));
+  ASSIGN_OR_RETURN(Endpoint * endpoint,
+                   AddEndpoint(&params, /*is_accepted=*/false));
+  endpoint->is_announced = true;
   return endpoint->id;
 }
 
-absl::StatusOr<Endpoint*> UcxContext::AddEndpoint(ucp_ep_params_t* params) {
+absl::StatusOr<Endpoint*> UcxContext::AddEndpoint(ucp_ep_params_t* params,
+                                                  bool is_accepted) {
   ASSIGN_OR_RETURN(Endpoint * added, endpoints_.Create(worker_, params));
   added->receiver = &receiver_;
-  routes_.Greet(*added);
+  added->proof = Proof(options_.key, /*is_client=*/!is_accepted);
+  if (is_accepted) endpoints_.AddStranger(*added);
+  routes_.Begin(*added);
   return added;
 }
 
@@ -187,16 +192,18 @@ void UcxContext::OnConnectionRequest(ucp_conn_request_h request,
 
 void UcxContext::AcceptRequested() {
   for (ucp_conn_request_h request : requests_.Take()) {
+    if (!endpoints_.MakeRoom()) {
+      ucp_listener_reject(listener_, request);
+      continue;
+    }
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
     params.conn_request = request;
-    const absl::StatusOr<Endpoint*> endpoint = AddEndpoint(&params);
+    const absl::StatusOr<Endpoint*> endpoint =
+        AddEndpoint(&params, /*is_accepted=*/true);
     if (!endpoint.ok()) {  // the caller has gone already
       LogWarning("transport ucx: accept: ", endpoint.status().message());
-      continue;
     }
-    ++num_events_;
-    handler_->OnAccept((*endpoint)->id);
   }
 }
 
@@ -261,6 +268,7 @@ void UcxContext::AdvanceClosing() {
   endpoints_.AdvanceClosing(is_gone, [this](Endpoint& endpoint) {
     receiver_.ReleaseAnnounced(endpoint);
     memory_.DropLane(endpoint);
+    if (!endpoint.is_announced) return;
     ++num_events_;
     handler_->OnClosed(endpoint.id, endpoint.why);
   });
@@ -301,7 +309,8 @@ void UcxContext::CutAll() {
 bool UcxContext::has_events() const {
   return receiver_.has_events() || sender_.has_events() ||
          endpoints_.has_failures() || endpoints_.has_closing() ||
-         memory_.has_retired() || !requests_.is_empty();
+         endpoints_.has_strangers() || memory_.has_retired() ||
+         !requests_.is_empty();
 }
 
 // What has arrived is heard before the end of its endpoint.
@@ -313,6 +322,7 @@ bool UcxContext::HandleEvents() {
   receiver_.HandleReceived();
   num_events_ += receiver_.TakeEvents() + sender_.HandleSent();
   endpoints_.HandleFailures();
+  endpoints_.FailLate();
   if (endpoints_.has_closing()) AdvanceClosing();
   if (memory_.has_retired()) memory_.AdvanceRetired();
   return num_events_ > 0;

@@ -48,7 +48,8 @@ class UcxContext : public TransportContext {
   absl::Status InitNet();
   absl::Status InitShm();
 
-  absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params);
+  absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params,
+                                        bool is_accepted);
   void AcceptRequested();
   static void OnConnectionRequest(ucp_conn_request_h request, void* context);
 

@@ -143,6 +143,12 @@ bool Hkdf(absl::string_view material, absl::string_view job_id,
 
 }  // namespace
 
+ConnectionKey Secret::ForConnections() const {
+  if (!has_key_) return nullptr;
+  return MakeConnectionKey(
+      {reinterpret_cast<const char*>(key_.data()), key_.size()});
+}
+
 Secret::~Secret() { OPENSSL_cleanse(key_.data(), key_.size()); }
 
 absl::StatusOr<Secret> Secret::FromFile(const std::string& path,

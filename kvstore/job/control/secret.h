@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "transport/proof.h"
 
 namespace telegrad {
 
@@ -32,6 +33,8 @@ class Secret {
 
   bool has_key() const { return has_key_; }
   const std::array<unsigned char, kKeyBytes>& key() const { return key_; }
+  // What ends of data connections prove to have; null without a key.
+  ConnectionKey ForConnections() const;
 
  private:
   bool has_key_ = false;

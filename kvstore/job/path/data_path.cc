@@ -197,7 +197,7 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
 }
 
 absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
-                                     TimePoint deadline) {
+                                     const Secret& secret, TimePoint deadline) {
   const NodeId id = job.membership().self;
   const std::string name = ToString(id);
   ASSIGN_OR_RETURN(const MemberFacts self, LookAtSelf(options, name));
@@ -220,6 +220,7 @@ absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
   RETURN_IF_ERROR(
       CheckPushers(path.plan.pushers, job.membership().workers.size()));
   Follow(self, options.transport, path);
+  path.transport.key = secret.ForConnections();
   return path;
 }
 

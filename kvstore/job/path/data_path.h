@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "kvstore/job/control/job.h"
+#include "kvstore/job/control/secret.h"
 #include "kvstore/job/path/path_options.h"
 #include "topology/machine.h"
 #include "topology/plan.h"
@@ -115,10 +116,11 @@ std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers);
 // those that push come the others, which only read.
 std::vector<int> RanksByPlace(const Plan& plan, size_t num_workers);
 
-// After the join, by all members. Errors carry exit codes: 31 where there is no
+// After the join, by all members, who prove to each other on this path that
+// they have the job's `secret`. Errors carry exit codes: 31 where there is no
 // plan that suits all, with who stands in the way.
 absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
-                                     TimePoint deadline);
+                                     const Secret& secret, TimePoint deadline);
 // A server tells workers where it listens; a worker waits for all servers.
 absl::Status PostAddress(Job& job, absl::string_view address);
 absl::StatusOr<std::vector<std::string>> ReadAddresses(Job& job,

@@ -121,7 +121,8 @@ absl::Status JoinedGroup::WhyNotJoined(const absl::Status& own) {
 
 absl::Status JoinedGroup::FindPath() {
   const TimePoint deadline = Clock::now() + options_.timing.join;
-  ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options_.path, deadline));
+  ASSIGN_OR_RETURN(
+      path_, AgreeOnPath(*control_, options_.path, options_.secret, deadline));
   ASSIGN_OR_RETURN(path_.server_addresses, ReadAddresses(*control_, deadline));
   return absl::OkStatus();
 }

@@ -98,7 +98,8 @@ absl::Status DistServer::Listen() {
   const TimePoint deadline = Clock::now() + options_.job.timing.join;
   PathOptions options = options_.job.path;
   options.gdr = std::nullopt;  // sums are in host memory
-  ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options, deadline));
+  ASSIGN_OR_RETURN(
+      path_, AgreeOnPath(*control_, options, options_.job.secret, deadline));
   const size_t num_all = control_->membership().workers.size();
   ranks_ = RanksByPlace(path_.plan, num_all);
   num_workers_ = static_cast<int>(RanksThatPush(path_.plan, num_all).size());

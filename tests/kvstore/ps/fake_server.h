@@ -61,7 +61,8 @@ class FakeServer : private TransportHandler {
   void Run(const JoinRequest& request, const DistOptions& options) {
     auto control = Job::Join(request);
     EXPECT_THAT(control, IsOk());
-    EXPECT_THAT(AgreeOnPath(**control, options.path, Soon()), IsOk());
+    EXPECT_THAT(AgreeOnPath(**control, options.path, options.secret, Soon()),
+                IsOk());
     EXPECT_THAT(PostAddress(**control, *transport_->Listen()), IsOk());
     epoch_ = (*control)->membership().epoch;
     while (!is_stopping_) {

@@ -66,7 +66,8 @@ class HostileWorker : public ::testing::Test {
     request.wanted_rank = 1;
     request.on_fatal = nullptr;
     control_ = *telegrad::Job::Join(request);
-    EXPECT_THAT(AgreeOnPath(*control_, options.path, Soon()), IsOk());
+    EXPECT_THAT(AgreeOnPath(*control_, options.path, options.secret, Soon()),
+                IsOk());
     address_ = ReadAddresses(*control_, Soon())->at(0);
     EXPECT_THAT(control_->Gather("init 0", FactsText(MakeFacts(job)), Soon()),
                 IsOk());

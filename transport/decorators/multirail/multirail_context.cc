@@ -137,15 +137,16 @@ absl::StatusOr<EndpointId> MultiRailContext::Connect(
 }
 
 void MultiRailContext::OnAccept(EndpointId inner_id) {
-  if (greeting_.size() >= kMaxGreeting) return inner().Close(inner_id);
-  places_[inner_id].greet_by = Clock::now() + kGreetGrace;
-  greeting_.push_back(inner_id);
+  const auto cut = [this](EndpointId id) { LetGo(id, places_[id]); };
+  if (!greeting_.MakeRoom(kMaxGreeting, cut)) return inner().Close(inner_id);
+  places_[inner_id] = {};
+  greeting_.Add(inner_id);
 }
 
 // Connections of an endpoint come in any order, and the first makes it.
 void MultiRailContext::Join(EndpointId inner_id, Place& place,
                             const Hello& hello) {
-  std::erase(greeting_, inner_id);
+  greeting_.Remove(inner_id);
   const bool has_ended = std::any_of(
       ended_.begin(), ended_.end(),
       [&](const auto& ended) { return ended.first == hello.group; });
@@ -308,7 +309,7 @@ void MultiRailContext::CloseConnections(Endpoint& endpoint) {
 void MultiRailContext::OnClosed(EndpointId inner_id, const absl::Status& why) {
   const Place place = places_[inner_id];
   places_.erase(inner_id);
-  std::erase(greeting_, inner_id);
+  greeting_.Remove(inner_id);
   if (place.endpoint == nullptr) return;
   LoseConnection(*place.endpoint, *place.connection, why);
   if (IsOver(*place.endpoint, Clock::now())) End(*place.endpoint);
@@ -367,11 +368,8 @@ bool MultiRailContext::AdvanceTimers() {
   bool has_ended = false;
   const TimePoint now = Clock::now();
   while (!ended_.empty() && ended_.front().second <= now) ended_.pop_front();
-  while (!greeting_.empty() && places_[greeting_.front()].greet_by <= now) {
-    const EndpointId inner_id = greeting_.front();
-    greeting_.erase(greeting_.begin());
-    LetGo(inner_id, places_[inner_id]);
-  }
+  greeting_.CutLate(kGreetGrace,
+                    [this](EndpointId id) { LetGo(id, places_[id]); });
   for (const EndpointId id : std::exchange(waiting_, {})) {
     Endpoint* const endpoint = Find(id);
     if (endpoint != nullptr) Dispatch(*endpoint);
@@ -390,9 +388,7 @@ bool MultiRailContext::AdvanceTimers() {
 // All of a kind have the same time to live, so that the oldest is the first.
 TimePoint MultiRailContext::NextTimer() const {
   TimePoint next = waiting_.empty() ? TimePoint::max() : Clock::now() + kNap;
-  if (!greeting_.empty()) {
-    next = std::min(next, places_.at(greeting_.front()).greet_by);
-  }
+  next = std::min(next, greeting_.NextTimer(kGreetGrace));
   if (!ending_.empty()) {
     next = std::min(next, Find(ending_.front())->close_by);
   }

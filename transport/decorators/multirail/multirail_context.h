@@ -56,7 +56,6 @@ class MultiRailContext : public ForwardingContext {
   struct Place {
     Endpoint* endpoint = nullptr;
     Connection* connection = nullptr;
-    TimePoint greet_by = {};
   };
 
   MultiRailContext(const TransportOptions& options, TransportHandler* handler);
@@ -98,9 +97,9 @@ class MultiRailContext : public ForwardingContext {
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
   std::unordered_map<uint64_t, Endpoint*> accepted_;  // by group
   std::unordered_map<EndpointId, Place> places_;      // by inner endpoint
-  std::vector<EndpointId> greeting_;  // inner ones whose hello is due
-  std::vector<EndpointId> ending_;    // endpoints with a close_by
-  std::vector<EndpointId> waiting_;   // endpoints, for a busy connection
+  Strangers<EndpointId> greeting_;   // inner ones whose hello is due
+  std::vector<EndpointId> ending_;   // endpoints with a close_by
+  std::vector<EndpointId> waiting_;  // endpoints, for a busy connection
   // Groups whose endpoint has ended before all its connections had come.
   std::deque<std::pair<uint64_t, TimePoint>> ended_;
   PartBuffers buffers_;
