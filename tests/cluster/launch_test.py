@@ -103,6 +103,22 @@ class Launched(ClusterCase):
                 self.assertIn("the connection to n2 has ended", text)
             self.assert_all_gone()
 
+    def test_a_host_that_hears_nothing_ends_its_processes(self):
+        process = self.launch("-n", "2", "--lost-timeout", "2", "--", "sleep", "1000")
+        hosts.wait_until(lambda: len(self.sleeping()) == 2, 20, "both")
+        pid = subprocess.run(["pgrep", "-f", "ssh -F .* n2 python3"], text=True,
+                             capture_output=True, check=True).stdout.split()[0]
+        os.kill(int(pid), signal.SIGSTOP)
+        hosts.wait_until(lambda: len(self.sleeping()) == 1, 10, "its end")
+        process.terminate()
+        self.assertIn("worker 1@n2 did not end", self.end(process, 143, seconds=40))
+        self.assertEqual(self.sleeping(), [])
+
+    @staticmethod
+    def sleeping():
+        return subprocess.run(["pgrep", "-x", "sleep"], text=True,
+                              capture_output=True).stdout.split()
+
     def test_hosts_that_cannot_be_used_are_named_before_anything_starts(self):
         text = self.end(self.launch("-n", "4", "--", TRAIN, *SHORT, lines=["n1", "n2", "n9", "x8"]),
                         25, seconds=40)

@@ -2,8 +2,9 @@
 
 The launcher sends this file itself, over whatever reaches the host, so that nothing needs to
 be installed there but Python 3.6. It knows nothing of the rest of the package. Messages are
-lines of JSON: `check`, `start` and `end` come on standard input; what is told goes to
-standard output. When standard input ends, whoever started this is gone, and all ends.
+lines of JSON: `check`, `start`, `beat` and `end` come on standard input; what is told goes to
+standard output. When standard input ends, or is silent for too long, whoever started this is gone,
+and all ends.
 """
 import ctypes
 import json
@@ -91,6 +92,8 @@ class Agent:
         self.programs = {}  # as they are called -> their paths here
         self.input = b""
         self.kill_at = None
+        self.most_silence = 0  # seconds; 0: any
+        self.heard_at = 0.0
         self.is_done = False
 
     def tell(self, **message):
@@ -132,6 +135,8 @@ class Agent:
 
     def start(self, message):
         """All processes, or none: the first that cannot be started ends the others."""
+        self.is_done = True  # once these have ended
+        self.most_silence = message["most_silence"]
         if message["secret"]:
             self.folder = tempfile.mkdtemp(prefix="telegrad-launch-")
             self.secret = os.path.join(self.folder, "secret")
@@ -171,8 +176,24 @@ class Agent:
             process.signal(signal.SIGKILL if is_second else number)
         self.kill_at = time.monotonic() + (0 if is_second else GRACE_S)
 
+    def seconds_left(self):
+        """Until something is due; None: nothing is."""
+        now = time.monotonic()
+        if self.kill_at is not None:
+            return self.kill_at - now
+        return self.heard_at + self.most_silence - now if self.most_silence else None
+
+    def act_on_time(self):
+        if self.kill_at is None:
+            self.end(signal.SIGTERM)
+        else:
+            for process in self.processes.values():
+                process.signal(signal.SIGKILL)
+            self.kill_at = time.monotonic() + 0.1
+
     def hear(self):
         data = os.read(0, 1 << 16)
+        self.heard_at = time.monotonic()
         if not data:
             self.selector.unregister(0)
             self.end(signal.SIGTERM)
@@ -245,13 +266,10 @@ class Agent:
         self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
         self.tell(kind="hello")
         while self.processes or not self.is_done:
-            left = None
-            if self.kill_at is not None:
-                left = self.kill_at - time.monotonic()
-                if left <= 0:
-                    for process in self.processes.values():
-                        process.signal(signal.SIGKILL)
-                    left = 0.1
+            left = self.seconds_left()
+            if left is not None and left <= 0:
+                self.act_on_time()
+                continue
             for key, _ in self.selector.select(left):
                 if isinstance(key.data, Process):
                     if key.fd in key.data.open:

@@ -71,6 +71,8 @@ def parser() -> argparse.ArgumentParser:
                        help="on the hosts (%(default)s)")
     where.add_argument("--connect-timeout", type=_count(1, 86400), default=30,
                        metavar="SECONDS", help="until a host must have answered (%(default)s)")
+    where.add_argument("--lost-timeout", type=_count(1, 86400), default=120, metavar="SECONDS",
+                       help="of silence, after which a host ends its processes (%(default)s)")
     where.add_argument("--connections", type=_count(1, 1024), default=32, metavar="N",
                        help="hosts that are connected to at a time (%(default)s)")
     files = made.add_argument_group("files and variables")

@@ -37,6 +37,8 @@ class Supervisor:
         self._options, self._plan, self._output = options, plan, output
         self._channels, self._is_local = channels, is_local
         self._selector = selectors.DefaultSelector()
+        # Who stops the launcher of one host has stopped its job, too.
+        self._silence = 0 if is_local else options.lost_timeout
         self._running: Dict[int, Process] = {}
         self._ended: List[Ended] = []
         self._faulty: List[str] = []
@@ -170,20 +172,26 @@ class Supervisor:
         for number, channel in enumerate(self._channels):
             own = [each for each in processes if each.host == number]
             self._running.update((each.number, each) for each in own)
-            channel.tell(kind="start", secret=secret, processes=[
+            channel.tell(kind="start", secret=secret, most_silence=self._silence, processes=[
                 {"number": each.number, "words": each.words, "variables": each.variables}
                 for each in own])
+        beat_at = time.monotonic()
         while self._running:
-            self._step(self._seconds_left())
+            self._step(self._seconds_left(beat_at))
             self._decide()
+            if self._silence and time.monotonic() >= beat_at:
+                beat_at = time.monotonic() + self._silence / 4
+                for channel in self._channels:
+                    channel.tell(kind="beat")
         return self._outcome()
 
     def note_signal(self, number: int) -> None:
         """A user's, whenever it comes; `run` acts on it. A second one kills."""
         self._signals.append(number)
 
-    def _seconds_left(self) -> Optional[float]:
+    def _seconds_left(self, beat_at: float) -> Optional[float]:
         times = [at for at in (self._end_at, self._give_up_at) if at is not None]
+        times += [beat_at] if self._silence else []
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _decide(self) -> None:
