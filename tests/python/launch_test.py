@@ -254,7 +254,8 @@ class Training(LaunchCase):
 
     def test_what_may_help_is_tried_again_from_the_checkpoint(self):
         process = self.start("-n", "2", "--restart", "1", "--", TRAIN, "--network", "lenet",
-                             "--num-epochs", "1", "--disp-batches", "50", "--checkpoint", "saved",
+                             "--num-epochs", "1", "--num-batches", "40",
+                             "--disp-batches", "50", "--checkpoint", "saved",
                              "--checkpoint-every", "5", "--out", "again")
         self.wait_until(lambda: "checkpoint of step 5" in self.output(), "a checkpoint")
         os.kill(self.member("worker 1"), signal.SIGKILL)

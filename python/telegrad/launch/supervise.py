@@ -47,6 +47,7 @@ class Supervisor:
         self._end_at: Optional[float] = None
         self._give_up_at: Optional[float] = None
         self._is_ending = False
+        self._has_given_up = False
         self._has_failed: Dict[str, str] = {}  # host -> why it cannot be used
 
     # --- until all hosts can be used
@@ -211,6 +212,7 @@ class Supervisor:
             for process in self._running.values():
                 self._output.say(f"{self._title(process)} did not end: its host does not answer")
             self._running.clear()
+            self._has_given_up = True
 
     def _end_all(self, number: int) -> None:
         self._end_at = None
@@ -301,7 +303,7 @@ class Supervisor:
         """Nothing is left after it. Also after an error, at any time."""
         for channel in self._channels:
             channel.close()
-        deadline = time.monotonic() + TEARDOWN_S
+        deadline = time.monotonic() + (0 if self._has_given_up else TEARDOWN_S)
         for channel in self._channels:
             channel.wait(max(0.1, deadline - time.monotonic()))
         self._selector.close()
