@@ -1,7 +1,9 @@
 """telegrad-launch on one host: real jobs, and how they end."""
+import importlib.util
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -174,6 +176,15 @@ class KVStore(LaunchCase):
             self.assertEqual(sorted(text.splitlines()),
                              ["[worker 0] sum 3.0 of 2", "[worker 1] sum 3.0 of 2"])
 
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
+    def test_a_script_of_ddp_is_compressed(self):
+        script = os.path.join(ROOT, "tests", "python", "train_script.py")
+        text = self.run_to_end("-n", "2", "--", sys.executable, "-m", "telegrad.run", "--gc-type",
+                               "2bit", script, "3")
+        losses = re.findall(r"\[worker [01]\] loss .* weights (.*)", text)
+        self.assertEqual(len(losses), 2)
+        self.assertEqual(*losses)
+
     def test_a_secret_that_others_can_read_is_refused(self):
         open(os.path.join(self.folder, "open"), "w").close()
         text = self.run_to_end("--env", "TELEGRAD_SECRET_FILE=open", "--",
@@ -196,6 +207,19 @@ class Training(LaunchCase):
                        cwd=self.folder, check=True, capture_output=True)
         self.assertEqual(self.hash_of("beside"), self.hash_of("alone"))
         self.assertEqual(self.hash_of("own"), self.hash_of("alone"))
+
+    def test_commands_of_the_page_are_those_that_work(self):
+        with open(os.path.join(ROOT, "docs", "launch.md")) as file:
+            section = file.read().partition("## On this host")[2].partition("\n## ")[0]
+        commands = re.findall(r"^    telegrad-launch (.*)$", section, re.MULTILINE)
+        self.assertEqual(len(commands), 4)
+        self.environment["PATH"] = ":".join([*(os.path.dirname(each) for each in (
+            TRAIN, SERVER, PERF)), os.environ["PATH"]])
+        with open(os.path.join(self.folder, "train.py"), "w") as file:
+            file.write("print('trained')\n")
+        for command in commands:
+            with self.subTest(command):
+                self.assertIn("[worker 0] ", self.run_to_end(*shlex.split(command)))
 
     def test_ranks_of_telegrad_perf_are_measured(self):
         text = self.run_to_end("-n", "2", "-s", "1", "--", PERF, "pushpull", "--size", "64K",
