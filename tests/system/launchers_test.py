@@ -100,6 +100,36 @@ class Dmlc(PlacedTest):
         runs = self.start_dmlc([*muon, "--local-steps", "5"], env=env)
         self.wait_all(runs.values())
 
+    def test_a_folder_of_checkpoints_has_one_job(self):
+        flags = [*ENDLESS, "--checkpoint", "ck", "--checkpoint-every", "20"]
+        runs = self.start_dmlc(flags)
+        self.wait_for_training(runs["worker 0"])
+        self.assertTrue(wait_until(
+            lambda: [each for each in os.listdir(self.path("ck"))
+                     if each.startswith("step-")], 60))
+        # In the folder of results, too, which worker 0 alone has.
+        others = self.start_dmlc([*SHORT, "--join-timeout", "4"])
+        self.assertEqual(self.wait(others["worker 0"], 20), 2)
+        self.assertIn("--out out-worker-0: another telegrad-train",
+                      others["worker 0"].output())
+        for run in others.values():
+            self.wait(run, 30)
+        flags += ["--resume"]
+        others = self.start_dmlc(flags, out="other")
+        self.wait_all(others.values(), code=2, seconds=30)
+        for run in others.values():
+            self.assertIn("--checkpoint ck: another telegrad-train, process "
+                          f"{runs['worker 0'].pid} on ", run.output())
+        os.kill(runs["worker 0"].pid, signal.SIGKILL)
+        for run in runs.values():
+            run.process.wait()
+        runs = self.start_dmlc(flags)
+        self.wait_for_training(runs["worker 0"])
+        self.assertIn("resumed from step", runs["worker 0"].stdout())
+        runs["worker 1"].process.send_signal(signal.SIGTERM)
+        for run in runs.values():
+            self.wait(run, 20)
+
     def test_a_missing_worker_gives_25_and_its_name(self):
         runs = self.start_dmlc([*SHORT, "--join-timeout", "4"],
                                skip=["worker 1"])

@@ -5,8 +5,9 @@ from harness import SystemTest, free_ports
 
 class PlacedTest(SystemTest):
     def start_dmlc(self, args, workers=2, servers=1, skip=(), extra=None,
-                   env=None):
-        """name -> Run; `extra`, `env`: further flags and variables by name."""
+                   env=None, out="out"):
+        """name -> Run; `extra`, `env`: further flags and variables by name;
+        `out`: how their folders begin."""
         base = {"DMLC_PS_ROOT_URI": "127.0.0.1",
                 "DMLC_PS_ROOT_PORT": str(free_ports(4)),
                 "DMLC_NUM_WORKER": str(workers),
@@ -21,7 +22,7 @@ class PlacedTest(SystemTest):
             mine = {**base, "DMLC_ROLE": role, **(env or {}).get(name, {})}
             if role == "worker":
                 mine["DMLC_WORKER_ID"] = rank
-            flags = [*args, "--out", self.out_of(name)]
+            flags = [*args, "--out", self.out_of(name, out)]
             runs[name] = self.start([*flags, *(extra or {}).get(name, [])],
                                     env=mine)
         return runs
@@ -43,8 +44,8 @@ class PlacedTest(SystemTest):
         return runs, port
 
     @staticmethod
-    def out_of(name):
-        return "out-" + name.replace(" ", "-")
+    def out_of(name, out="out"):
+        return f"{out}-" + name.replace(" ", "-")
 
     def wait_all(self, runs, code=0, seconds=120):
         for run in runs:

@@ -5,10 +5,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import unittest
 
-from harness import ENDLESS, SystemTest, processes_in, wait_until
+from harness import ENDLESS, SHORT, SystemTest, processes_in, wait_until
 
 # Buffers, draws, a schedule: all that a step depends on.
 IMAGES = ["--network", "resnet20", "--benchmark", "1", "--image-shape", "3,8,8",
@@ -26,7 +27,8 @@ class Resume(SystemTest):
         if not os.path.isdir(path):
             return []
         return sorted(entry for entry in os.listdir(path)
-                      if not entry.endswith(".writing"))
+                      if entry.startswith("step-") and
+                      not entry.endswith(".writing"))
 
     def final(self, flags):
         self.run_to_end(flags, seconds=120)
@@ -269,6 +271,38 @@ class Resume(SystemTest):
         for line in run.fatal_lines():
             self.assertEqual(line["reason"], "checkpoint_failed")
             self.assertIn("3 checkpoints in a row failed", line["message"])
+
+    def test_a_folder_has_one_run(self):
+        flags = [*ENDLESS, "--checkpoint", "ck", "--checkpoint-every", "20"]
+        run = self.start(flags)
+        self.wait_for_training(run)
+        wait_until(self.checkpoints, 60)
+        # Two runs deleted each other's, or both ended with 41.
+        again = [*flags, "--resume", "--out", "other"]
+        second = self.run_to_end(again, code=2)
+        for words in ("--checkpoint ck: another telegrad-train",
+                      f"process {run.pid} on {socket.gethostname()}"):
+            self.assertIn(words, second.stderr())
+        self.assertEqual(second.stdout(), "")  # nothing was started
+        self.assertIsNone(run.process.poll(), run.output())
+        os.kill(run.pid, signal.SIGKILL)
+        run.process.wait()
+        third = self.start(again)
+        self.wait_for_training(third)
+        self.assertIn("resumed from step", third.stdout())
+        third.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.wait(third, 20), 143)
+        self.assertNotIn(".checkpoint.lock", os.listdir(self.path("ck")))
+
+    @unittest.skipUnless(shutil.which("strace"), "strace is not installed")
+    def test_without_locks_it_says_so(self):
+        flags = [*SHORT, "--checkpoint", "ck", "--checkpoint-every", "5"]
+        run = self.start(flags, prefix=[
+            "strace", "-qq", "-o", "trace", "-e", "trace=flock", "-e",
+            "inject=flock:error=ENOLCK"])
+        self.assertEqual(self.wait(run, 120), 0, run.output())
+        self.assertIn("--checkpoint ck: this file system keeps no locks",
+                      run.stderr())
 
     def test_other_numbers_of_members_need_a_flag(self):
         def training(workers, servers, *flags):

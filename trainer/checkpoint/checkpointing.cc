@@ -171,6 +171,15 @@ absl::Status CheckCheckpointFolder(const TrainOptions& options,
                         : absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<HeldFolder>> HoldCheckpointFolder(
+    const TrainOptions& options, bool starts_members) {
+  if (options.checkpoint.empty()) return nullptr;
+  ASSIGN_OR_RETURN(std::unique_ptr<HeldFolder> held,
+                   HeldFolder::Take("--checkpoint", options.checkpoint));
+  RETURN_IF_ERROR(CheckCheckpointFolder(options, starts_members));
+  return held;
+}
+
 absl::Status CheckPlace(const Cursor& cursor, const TrainOptions& options,
                         int64_t num_batches) {
   const int num_epochs = options.num_epochs;
@@ -184,6 +193,16 @@ absl::Status CheckPlace(const Cursor& cursor, const TrainOptions& options,
   return Mismatch(absl::StrCat("--resume: the checkpoint is behind batch ",
                                cursor.batch, " of an epoch, this run has ",
                                num_batches, " in one"));
+}
+
+absl::Status Checkpointing::Hold() {
+  // Who has started this process holds it already.
+  if (context_.store.group().rank() > 0 ||
+      !context_.options.internal_role.empty()) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(held_, HoldCheckpointFolder(context_.options, false));
+  return absl::OkStatus();
 }
 
 bool Checkpointing::IsDueAfterStep(int64_t step) const {

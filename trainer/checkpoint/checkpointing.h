@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/folder.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/cursor.h"
 #include "trainer/checkpoint/resharding.h"
@@ -33,6 +34,8 @@ class Checkpointing {
         replicas_(replicas),
         folder_(context.options.checkpoint) {}
 
+  // First of all: no other run writes there from now on.
+  absl::Status Hold();
   // As --checkpoint-every has it, or asked for in the step before.
   bool IsDueAfterStep(int64_t step) const;
   bool IsDueAfterEpoch(int epoch) const;
@@ -80,6 +83,7 @@ class Checkpointing {
   RunContext& context_;
   const std::span<Replica> replicas_;
   const CheckpointFolder folder_;
+  std::unique_ptr<HeldFolder> held_;
   LocalSteps* alone_ = nullptr;
   std::optional<Manifest> resumed_;  // until ResumeStore
   // Until ResumeStore, where the saved run had other numbers of workers.
@@ -104,5 +108,10 @@ void HoldCheckpointSignal();
 // `starts_members`: flags, not a launcher, say how many.
 absl::Status CheckCheckpointFolder(const TrainOptions& options,
                                    bool starts_members);
+
+// Keeps the folder of --checkpoint, if it is given, and looks into it once
+// more: another run may just have ended. InvalidArgument: one has it.
+absl::StatusOr<std::unique_ptr<HeldFolder>> HoldCheckpointFolder(
+    const TrainOptions& options, bool starts_members);
 
 }  // namespace telegrad

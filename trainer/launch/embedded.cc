@@ -19,6 +19,7 @@
 #include "kvstore/job/launch/child_processes.h"
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/system_root.h"
+#include "trainer/checkpoint/checkpointing.h"
 #include "trainer/data/dataset.h"
 #include "trainer/flags/profile.h"
 #include "trainer/flags/training_flags.h"
@@ -276,13 +277,16 @@ absl::Status PrepareForks(const TrainOptions& options) {
 
 int RunEmbedded(const TrainOptions& options, char** argv) {
   const LaboratoryOptions& laboratory = options.laboratory;
-  const absl::StatusOr<UniqueFd> folder = HoldResultsFolder(options.out);
+  const auto out = HoldResultsFolder(options.out);
+  // One setting alone has checkpoints.
+  const auto checkpoint = HoldCheckpointFolder(
+      OptionsOf(options, options.settings.front()), /*starts_members=*/true);
   FinishedRuns finished(options);
-  absl::Status ready = folder.status();
+  absl::Status ready = out.ok() ? checkpoint.status() : out.status();
   if (ready.ok() && laboratory.continues) ready = finished.Take();
   if (!ready.ok()) {
     PrintError(ready.message());
-    return static_cast<int>(ExitCode::kUsage);
+    return static_cast<int>(ExitCodeOf(ready));
   }
   if (!laboratory.log_json) {
     std::printf(

@@ -1,10 +1,6 @@
 #include "trainer/launch/finished_runs.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -42,16 +38,10 @@ void RemoveHalfWritten(const std::string& folder) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> HoldResultsFolder(const std::string& folder) {
-  UniqueFd held(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (held.is_open() && flock(held.get(), LOCK_EX | LOCK_NB) != 0 &&
-      errno == EWOULDBLOCK) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--out ", folder,
-                     ": another telegrad-train is writing there; wait for its "
-                     "end, or take another folder"));
-  }
-  if (held.is_open()) RemoveHalfWritten(folder);
+absl::StatusOr<std::unique_ptr<HeldFolder>> HoldResultsFolder(
+    const std::string& folder) {
+  auto held = HeldFolder::Take("--out", folder);
+  if (held.ok()) RemoveHalfWritten(folder);
   return held;
 }
 

@@ -1,21 +1,21 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/socket.h"
+#include "base/folder.h"
 #include "trainer/flags/options.h"
 #include "trainer/launch/cluster.h"
 #include "trainer/report/results.h"
 
 namespace telegrad {
 
-// Holds the folder of results until it is closed, so that no two programs write
-// there. InvalidArgument: another one holds it. File systems without locks hold
-// nothing.
-absl::StatusOr<UniqueFd> HoldResultsFolder(const std::string& folder);
+// Keeps --out for this command, so that no two write there.
+absl::StatusOr<std::unique_ptr<HeldFolder>> HoldResultsFolder(
+    const std::string& folder);
 
 // The results of a command's runs, as far as there are some, in the order of
 // its settings and seeds; behind them others that --out had of the same flags.

@@ -56,7 +56,9 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   const EndBySignal signals(TitleOf(parts), cancellation);
   MachineDetection detection(options.path.transport.bind_address);
   FinishedRuns finished(options);
+  std::unique_ptr<HeldFolder> out;
   if (parts.worker_rank == 0) {
+    ASSIGN_OR_RETURN(out, HoldResultsFolder(options.out));
     ASSIGN_OR_RETURN(const std::string moved, finished.MoveOthers());
     if (!moved.empty()) LogWarning(moved);
   }

@@ -255,6 +255,7 @@ absl::Status Training::AgreeToSkip(bool* skips) {
 }
 
 absl::Status Training::Resume() {
+  RETURN_IF_ERROR(checkpoints_.Hold());
   ASSIGN_OR_RETURN(const std::optional<Cursor> cursor, checkpoints_.Resume());
   if (!cursor.has_value()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckPlace(*cursor, context_.options, num_batches_));
