@@ -151,7 +151,8 @@ void JsonFields::RefuseOthers() {
   }
 }
 
-bool IsNestedBeyond(int max_depth, absl::string_view text) {
+bool IsNestedTooDeeply(absl::string_view text) {
+  constexpr int kMaxDepth = 64;
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -162,7 +163,7 @@ bool IsNestedBeyond(int max_depth, absl::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
-      if (++depth > max_depth) return true;
+      if (++depth > kMaxDepth) return true;
     } else if (c == '}' || c == ']') {
       --depth;
     }

@@ -112,8 +112,17 @@ class JsonFields {
   absl::Status* const status_;
 };
 
-// Whether a text of JSON is nested deeper than that: the parser keeps its own
-// stack, but what takes its result apart recurses.
-bool IsNestedBeyond(int max_depth, absl::string_view text);
+// Whether a text of JSON is nested deeper than anything of ours, 64: the parser
+// keeps its own stack, but what copies or writes its result recurses.
+bool IsNestedTooDeeply(absl::string_view text);
+
+// What somebody else wrote, which may be anything; discarded where it is none,
+// or nested too deeply.
+template <typename Json = nlohmann::json>
+Json ParseJson(absl::string_view text) {
+  if (IsNestedTooDeeply(text)) return Json::value_t::discarded;
+  return Json::parse(text.begin(), text.end(), nullptr,
+                     /*allow_exceptions=*/false);
+}
 
 }  // namespace telegrad

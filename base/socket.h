@@ -24,6 +24,7 @@ class UniqueFd {
 
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
   void Close();
 
  private:

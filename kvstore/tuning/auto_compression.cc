@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/json_fields.h"
 #include "base/median.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
@@ -109,8 +110,7 @@ std::string ToJson(const std::optional<AutoChoice>& choice) {
 absl::StatusOr<std::optional<AutoChoice>> AutoChoiceFromJson(
     absl::string_view text) {
   if (text.empty()) return std::optional<AutoChoice>();
-  const auto read =
-      nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto read = ParseJson(text);
   const auto is_text = [](const auto& each) { return each.is_string(); };
   if (!read.is_object() || !read.contains("codec") ||
       !read["codec"].is_string() || !read.contains("tensors") ||

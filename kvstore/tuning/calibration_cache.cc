@@ -1,12 +1,6 @@
 #include "kvstore/tuning/calibration_cache.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -19,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "base/atomic_file.h"
 #include "base/crc32c.h"
-#include "base/status_macros.h"
+#include "base/input_file.h"
 #include "kernels/dispatch.h"
 #include "topology/machine_json.h"
 
@@ -28,42 +22,6 @@ namespace {
 
 constexpr size_t kMaxFileBytes = 256 * 1024;
 constexpr char kFormat[] = "telegrad calibration cache 1, ";
-
-// A regular file of at most kMaxFileBytes; NotFound where there is none.
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
-  // Not blocking: a FIFO of that name would keep us.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    const int error = errno;
-    // A folder that cannot be is told when something is stored.
-    return error == ENOENT || error == ENOTDIR
-               ? absl::NotFoundError(std::strerror(error))
-               : absl::UnavailableError(std::strerror(error));
-  }
-  struct stat info {};
-  absl::Status status;
-  std::string text(kMaxFileBytes + 1, '\0');
-  size_t size = 0;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    status = absl::UnavailableError("it is no file");
-  }
-  while (status.ok() && size < text.size()) {
-    const ssize_t count = read(fd, text.data() + size, text.size() - size);
-    if (count == 0) break;
-    if (count > 0) size += static_cast<size_t>(count);
-    if (count < 0 && errno != EINTR) {
-      status = absl::UnavailableError(std::strerror(errno));
-    }
-  }
-  close(fd);
-  RETURN_IF_ERROR(status);
-  if (size > kMaxFileBytes) {
-    return absl::UnavailableError(
-        absl::StrCat("it has more than ", kMaxFileBytes, " bytes"));
-  }
-  text.resize(size);
-  return text;
-}
 
 // One line, whatever it was.
 std::string OneLine(absl::string_view text) {
@@ -105,7 +63,7 @@ std::optional<Calibration> CalibrationCache::Load(absl::string_view what) {
   std::error_code error;
   const auto written = std::filesystem::last_write_time(path, error);
   if (!error && written >= options_.before) return std::nullopt;
-  const absl::StatusOr<std::string> text = ReadSmallFile(path);
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   std::string why;
   if (!text.ok()) {

@@ -117,11 +117,15 @@ TEST(JsonFields, LeaveWhatTheyWouldFillWhereSomethingIsWrong) {
   EXPECT_EQ(number, 5);
 }
 
-TEST(Nesting, IsCountedOutsideOfStrings) {
-  EXPECT_FALSE(IsNestedBeyond(2, R"({"[[[":[1,"]\"[["],"a":[]})"));
-  EXPECT_TRUE(IsNestedBeyond(2, R"({"a":[{}]})"));
-  EXPECT_TRUE(IsNestedBeyond(64, std::string(1'000'000, '[')));
-  EXPECT_FALSE(IsNestedBeyond(1, "\"[[[\\"));
+TEST(ParseJson, CountsDepthOutsideOfStrings) {
+  const std::string deep(64, '[');
+  const std::string end(64, ']');
+  EXPECT_TRUE(ParseJson(deep + end).is_array());
+  EXPECT_TRUE(ParseJson("[" + deep + end + "]").is_discarded());
+  EXPECT_TRUE(ParseJson(std::string(1'000'000, '[')).is_discarded());
+  EXPECT_TRUE(ParseJson("{\"a\":" + deep + end + "}").is_discarded());
+  EXPECT_TRUE(ParseJson("\"" + deep + "\\\"[\"").is_string());
+  EXPECT_TRUE(ParseJson("\"" + deep + "\\").is_discarded());
 }
 
 }  // namespace

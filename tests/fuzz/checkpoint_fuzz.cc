@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
@@ -21,9 +22,9 @@ void ReadPart(const std::string& content) {
                             Crc32c(content.data(), content.size())};
   std::string bytes(reinterpret_cast<const char*>(head), sizeof(head));
   bytes += content;
-  std::FILE* file = fmemopen(bytes.data(), bytes.size(), "rb");
+  InputStream file(fmemopen(bytes.data(), bytes.size(), "rb"));
   if (file == nullptr) return;
-  const auto reader = PartReader::Begin("part", file);
+  const auto reader = PartReader::Begin("part", std::move(file));
   if (!reader.ok()) return;
   for (;;) {
     const auto field = (*reader)->Next();

@@ -185,6 +185,26 @@ class Resume(SystemTest):
         self.assertIn("format version 9, this program reads 2", run.stderr())
         self.assertEqual(run.stdout(), "")
 
+    def test_a_pipe_in_place_of_a_file_holds_nothing_up(self):
+        saving = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
+                  "4", "--checkpoint", "ck", "--checkpoint-every", "2"]
+        self.run_to_end(saving)
+        for step in (2, 4):
+            path = self.path("ck", f"step-{step:012d}", "MANIFEST")
+            os.remove(path)
+            os.mkfifo(path)
+        run = self.run_to_end([*saving, "--resume"], code=40, seconds=30)
+        self.assertIn("MANIFEST: is no regular file", run.stderr())
+        run = self.run_to_end(["--show-checkpoint", "ck"], seconds=10)
+        self.assertIn("MANIFEST: is no regular file", run.stdout())
+        os.mkfifo(self.path("pipe"))
+        for flags in (["--network", "mlp", "--plan", "pipe"],
+                      ["--network", "mlp", "--data", "cifar10:pipe"],
+                      ["--network", "profile:pipe", "--benchmark", "1"]):
+            with self.subTest(flags[-1]):
+                run = self.run_to_end(flags, code=2, seconds=20)
+                self.assertIn("pipe", run.stderr())
+
     def change_manifest(self, step, change):
         """Of a checkpoint, with a hash that fits."""
         path = self.path("ck", f"step-{step:012d}", "MANIFEST")

@@ -1,8 +1,9 @@
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/input_file.h"
 #include "base/json_fields.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "topology/calibration.h"
 #include "topology/cost/calibration_fields.h"
@@ -127,8 +128,7 @@ absl::StatusOr<Calibration> CalibrationFromJson(absl::string_view text) {
   if (text.size() > kMaxFileBytes) {
     return Bad("the file", "has more than 4 MiB");
   }
-  const auto json =
-      JsonFields::Json::parse(text.begin(), text.end(), nullptr, false);
+  const auto json = ParseJson(text);
   if (!json.is_object()) return Bad("the file", "is not a JSON object");
   JsonFields fields(json, "calibration: $0 $1");
   if (fields.Text("schema") != "telegrad-calibration-1") {
@@ -145,18 +145,9 @@ absl::StatusOr<Calibration> CalibrationFromJson(absl::string_view text) {
 }
 
 absl::StatusOr<Calibration> LoadCalibration(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxFileBytes + 1, '\0');
-  if (file) file.read(text.data(), static_cast<int64_t>(text.size()));
-  if (file.bad() || file.gcount() == 0) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot read the calibration ", path));
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  absl::StatusOr<Calibration> read = CalibrationFromJson(text);
-  if (read.ok()) return read;
-  return absl::Status(read.status().code(),
-                      absl::StrCat(path, ": ", read.status().message()));
+  absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
+  return OfFlag(path, text.ok() ? CalibrationFromJson(*text)
+                                : absl::StatusOr<Calibration>(text.status()));
 }
 
 }  // namespace telegrad

@@ -1,16 +1,10 @@
 #include "topology/import.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/input_file.h"
 #include "base/status_macros.h"
 #include "topology/detect.h"
 #include "topology/import/hwloc_xml.h"
@@ -30,21 +24,6 @@ constexpr char kWhatIsRead[] =
     "hwloc's XML (lstopo FILE.xml) or a recorded /sys (folder or tar archive) "
     "is read";
 
-class File {
- public:
-  explicit File(const std::string& path)
-      : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Without byte order mark and white space.
 absl::string_view Start(absl::string_view text) {
   absl::ConsumePrefix(&text, "\xef\xbb\xbf");
@@ -58,24 +37,15 @@ bool IsText(absl::string_view text) {
 
 // The text of a file of JSON or XML; empty for an archive or a folder.
 absl::StatusOr<std::string> ReadText(const std::string& path) {
-  const File file(path);
-  struct stat info {};
-  if (file.fd() < 0 || fstat(file.fd(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return std::string();
-  }
-  std::string text;
-  char buffer[65536];
-  ssize_t size = 0;
-  while ((size = read(file.fd(), buffer, sizeof(buffer))) > 0) {
-    text.append(buffer, static_cast<size_t>(size));
-    if (!IsText(text)) return std::string();
-    if (text.size() > kMaxFile) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("more than 16 MiB; ", kWhatIsRead));
-    }
-  }
-  if (size < 0) return absl::UnavailableError(std::strerror(errno));
-  return text;
+  const absl::StatusOr<UniqueFd> file = OpenFile(path);
+  if (!file.ok()) return std::string();
+  ASSIGN_OR_RETURN(std::string text, ReadUpTo(*file, size_t{1} << 16));
+  if (!IsText(text)) return std::string();
+  ASSIGN_OR_RETURN(const std::string rest, ReadUpTo(*file, kMaxFile));
+  text += rest;
+  if (text.size() <= kMaxFile) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat("more than 16 MiB; ", kWhatIsRead));
 }
 
 absl::StatusOr<Machine> MachineFromTree(const std::string& path,

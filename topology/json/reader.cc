@@ -27,7 +27,6 @@ constexpr size_t kMaxText = size_t{8} << 20;
 constexpr size_t kMaxItems = 4096;
 constexpr size_t kMaxGpus = 128;
 constexpr size_t kMaxNics = 1024;
-constexpr int kMaxDepth = 16;
 
 // Keeps the first error; after one, reading goes on without effect.
 class Errors {
@@ -291,10 +290,7 @@ absl::StatusOr<Machine> MachineFromJson(absl::string_view text) {
   if (text.size() > topology_json::kMaxText) {
     return absl::InvalidArgumentError("topology JSON: more than 8 MiB");
   }
-  if (IsNestedBeyond(topology_json::kMaxDepth, text)) {
-    return absl::InvalidArgumentError("topology JSON: nested too deeply");
-  }
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+  const Json json = ParseJson<Json>(text);
   if (json.is_discarded() || !json.is_object()) {
     return absl::InvalidArgumentError("topology JSON: not a JSON object");
   }

@@ -1,11 +1,9 @@
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/input_file.h"
 #include "base/json_fields.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "topology/apply.h"
 #include "topology/path.h"
@@ -18,7 +16,6 @@ namespace {
 using Json = JsonFields::Json;
 
 constexpr uint64_t kMaxRanks = 1'000'000;
-constexpr int kMaxDepth = 64;
 
 GpuPlan ReadGpu(JsonFields& json) {
   GpuPlan gpu;
@@ -144,29 +141,12 @@ absl::StatusOr<Json> PlanOfRun(const Json& runs, absl::string_view setting) {
                          "; FILE#SETTING is one of them"));
 }
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxPlanBytes, '\0');
-  if (file) file.read(text.data(), static_cast<int64_t>(text.size()));
-  if (file.bad() || file.gcount() == 0) {
-    return absl::NotFoundError(absl::StrCat(
-        "it cannot be read: ", errno != 0 ? std::strerror(errno) : "empty"));
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
-}
-
-Json Parsed(absl::string_view text) {
-  if (IsNestedBeyond(kMaxDepth, text)) return Json::value_t::discarded;
-  return Json::parse(text, nullptr, false);
-}
-
 absl::StatusOr<Plan> ReadPlan(const std::string& path) {
   const size_t hash = path.rfind('#');
   const std::string file = path.substr(0, hash);
-  ASSIGN_OR_RETURN(const std::string text, ReadText(file));
-  Json json = Parsed(text);
+  ASSIGN_OR_RETURN(const std::string text,
+                   OfFlag("it cannot be read", ReadFile(file, kMaxPlanBytes)));
+  Json json = ParseJson(text);
   if (json.is_array()) {
     ASSIGN_OR_RETURN(
         json, PlanOfRun(json, hash == path.npos ? "" : path.substr(hash + 1)));
@@ -188,7 +168,7 @@ absl::StatusOr<std::shared_ptr<const GivenPlan>> LoadPlan(
 }
 
 absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
-  return PlanOf(Parsed(text));
+  return PlanOf(ParseJson(text));
 }
 
 }  // namespace telegrad

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/input_file.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "topology/profiles/embedded_profiles.h"
 
@@ -80,22 +81,6 @@ absl::StatusOr<ProfileTensor> ParseTensor(absl::string_view line,
   return tensor;
 }
 
-absl::StatusOr<std::string> ReadProfileFile(absl::string_view path) {
-  std::ifstream file{std::string(path), std::ios::binary};
-  std::string content(kMaxFileBytes, '\0');
-  if (file) file.read(content.data(), static_cast<int64_t>(content.size()));
-  if (file.bad() || file.gcount() == 0) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot read the gradient profile ", path));
-  }
-  content.resize(static_cast<size_t>(file.gcount()));
-  if (content.size() == kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the gradient profile ", path, " has 16 MiB or more"));
-  }
-  return content;
-}
-
 std::vector<double> SharesOfEqualLayers(
     const std::vector<ProfileTensor>& tensors) {
   // A layer starts with its matrix; vectors before the first matrix are one.
@@ -153,7 +138,9 @@ absl::StatusOr<GradientProfile> LoadGradientProfile(
         "no gradient profile '", name_or_file, "'; there are ",
         absl::StrJoin(GradientProfileNames(), ", "), " and files NAME.csv"));
   }
-  ASSIGN_OR_RETURN(const std::string csv, ReadProfileFile(name_or_file));
+  ASSIGN_OR_RETURN(const std::string csv,
+                   OfFlag("the gradient profile", name_or_file,
+                          ReadFile(std::string(name_or_file), kMaxFileBytes)));
   return ParseGradientProfile(name_or_file, csv);
 }
 

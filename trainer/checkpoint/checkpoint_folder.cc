@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -21,6 +20,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "base/atomic_file.h"
+#include "base/input_file.h"
+#include "base/json_fields.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "trainer/checkpoint/checkpoint_part.h"
 #include "trainer/checkpoint/digest.h"
@@ -51,27 +53,14 @@ absl::Status SyncFolder(const std::string& path) {
       absl::StrCat("fsync ", path, ": ", std::strerror(code)));
 }
 
-absl::StatusOr<std::string> ReadText(const std::string& path, size_t most) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
-  std::string text(most + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() <= most) return text;
-  return absl::DataLossError(
-      absl::StrCat(path, ": byte ", most, ": the file is longer"));
-}
-
 absl::StatusOr<std::string> HashOfFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
+  ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, Links::kRefuse));
   Sha256 sum;
-  std::string piece(kPartBlockBytes, '\0');
-  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) ||
-         file.gcount() > 0) {
-    sum.Add(piece.data(), static_cast<size_t>(file.gcount()));
+  for (;;) {
+    ASSIGN_OR_RETURN(const std::string piece, ReadUpTo(file, kPartBlockBytes));
+    if (piece.empty()) return sum.Hex();
+    sum.Add(piece.data(), piece.size());
   }
-  return sum.Hex();
 }
 
 bool IsPlainName(const std::string& name) {
@@ -106,7 +95,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
           absl::StrCat(Sha256OfBytes(text.substr(0, end + 1)), "\n")) {
     return absl::DataLossError("its SHA-256 is another");
   }
-  const Json json = Json::parse(text.substr(0, end), nullptr, false);
+  const Json json = ParseJson(text.substr(0, end));
   const auto lacks = [&](const char* what) {
     return absl::DataLossError(absl::StrCat("it lacks ", what));
   };
@@ -204,6 +193,8 @@ std::vector<int64_t> CheckpointFolder::StepsWith(const std::string& end) const {
   std::error_code error;
   for (fs::directory_iterator it(path_, error), last; !error && it != last;
        it.increment(error)) {
+    // A link may lead anywhere.
+    if (!fs::is_directory(it->symlink_status(error))) continue;
     const std::string name = it->path().filename().string();
     absl::string_view digits = name;
     int64_t step = 0;
@@ -220,22 +211,20 @@ std::vector<int64_t> CheckpointFolder::StepsWith(const std::string& end) const {
 absl::StatusOr<Manifest> CheckpointFolder::ReadManifest(int64_t step) const {
   const std::string path =
       absl::StrCat(path_, "/", NameOf(step), "/", kManifest);
-  ASSIGN_OR_RETURN(const std::string text, ReadText(path, kMostManifestBytes));
-  absl::StatusOr<Manifest> manifest = ParseManifest(text);
-  if (!manifest.ok()) {
-    return absl::Status(manifest.status().code(),
-                        absl::StrCat(path, ": ", manifest.status().message()));
-  }
-  if (manifest->step == step) return manifest;
+  ASSIGN_OR_RETURN(
+      const std::string text,
+      OfFlag(path, ReadFile(path, kMostManifestBytes, Links::kRefuse)));
+  ASSIGN_OR_RETURN(Manifest manifest, OfFlag(path, ParseManifest(text)));
+  if (manifest.step == step) return manifest;
   return absl::DataLossError(
-      absl::StrCat(path, ": it is of step ", manifest->step));
+      absl::StrCat(path, ": it is of step ", manifest.step));
 }
 
 absl::Status CheckpointFolder::CheckPart(int64_t step,
                                          const Manifest::Part& part) const {
   const std::string path =
       absl::StrCat(path_, "/", NameOf(step), "/", part.file);
-  ASSIGN_OR_RETURN(const std::string hash, HashOfFile(path));
+  ASSIGN_OR_RETURN(const std::string hash, OfFlag(path, HashOfFile(path)));
   if (hash == part.sha256) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(path, ": its SHA-256 is ", hash,
                                           ", the manifest has ",

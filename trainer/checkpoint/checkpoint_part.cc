@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "trainer/checkpoint/digest.h"
 
@@ -118,16 +119,14 @@ absl::StatusOr<std::string> PartWriter::Finish() {
 
 absl::StatusOr<std::unique_ptr<PartReader>> PartReader::Open(
     const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "rbe");
-  if (file == nullptr) {
-    return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  return Begin(path, file);
+  ASSIGN_OR_RETURN(InputStream file,
+                   OfFlag(path, OpenStream(path, Links::kRefuse)));
+  return Begin(path, std::move(file));
 }
 
 absl::StatusOr<std::unique_ptr<PartReader>> PartReader::Begin(
-    const std::string& path, std::FILE* file) {
-  std::unique_ptr<PartReader> reader(new PartReader(path, file));
+    const std::string& path, InputStream file) {
+  std::unique_ptr<PartReader> reader(new PartReader(path, std::move(file)));
   char head[kMagicBytes + 4] = {};
   RETURN_IF_ERROR(reader->Read(head, sizeof(head)));
   if (std::memcmp(head, kMagic, kMagicBytes) != 0) {

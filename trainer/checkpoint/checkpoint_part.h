@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/input_file.h"
 
 namespace telegrad {
 
@@ -51,7 +51,7 @@ class PartReader {
       const std::string& path);
   // Reads from an open file, which it takes; `path` is for errors.
   static absl::StatusOr<std::unique_ptr<PartReader>> Begin(
-      const std::string& path, std::FILE* file);
+      const std::string& path, InputStream file);
 
   struct Field {
     std::string name;  // empty: the end
@@ -65,16 +65,13 @@ class PartReader {
   absl::Status Expect(absl::string_view name, uint64_t size);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  PartReader(std::string path, std::FILE* file)
-      : path_(std::move(path)), file_(file) {}
+  PartReader(std::string path, InputStream file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   absl::Status ReadBlock();
   absl::Status Wrong(absl::string_view what) const;
 
   const std::string path_;
-  const std::unique_ptr<std::FILE, Close> file_;
+  const InputStream file_;
   std::string block_;
   size_t used_ = 0;      // bytes of the block that were read
   uint64_t offset_ = 0;  // the block's place in the file

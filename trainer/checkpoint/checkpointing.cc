@@ -18,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "kvstore/job/path/gather_numbers.h"
 #include "trainer/checkpoint/checkpoint_part.h"
@@ -269,7 +270,7 @@ absl::StatusOr<std::vector<std::string>> Checkpointing::Share(
           name, payload.dump(-1, ' ', false, Json::error_handler_t::replace)));
   std::vector<std::string> texts;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    const Json part = Json::parse(all[rank], nullptr, false);
+    const Json part = ParseJson(all[rank]);
     if (!part.is_array() || part.size() != 2 || !part[0].is_boolean() ||
         !part[1].is_string()) {
       return absl::InternalError(absl::StrCat("worker/", rank, ": malformed"));

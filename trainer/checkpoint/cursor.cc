@@ -1,8 +1,11 @@
 #include "trainer/checkpoint/cursor.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "base/json_fields.h"
 
 namespace telegrad {
 namespace {
@@ -28,9 +31,15 @@ double NumberOr(const Json& json, const char* name, double other) {
   const Json value = json.value(name, Json());
   return value.is_number() ? value.get<double>() : other;
 }
-int64_t CountOr(const Json& json, const char* name, int64_t other) {
+int64_t CountOr(const Json& json, const char* name, int64_t other,
+                int64_t most = kMostCounted) {
   const Json value = json.value(name, Json());
-  return value.is_number_integer() ? value.get<int64_t>() : other;
+  const bool is_good = value.is_number_unsigned() &&
+                       value.get<uint64_t>() <= static_cast<uint64_t>(most);
+  return is_good ? value.get<int64_t>() : other;
+}
+int EpochOr(const Json& json, int other) {
+  return static_cast<int>(CountOr(json, "epoch", other, INT_MAX));
 }
 
 }  // namespace
@@ -78,11 +87,11 @@ std::string CursorText(const Cursor& cursor) {
 }
 
 absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   if (!json.is_object()) return absl::DataLossError("the cursor is no object");
   Cursor cursor;
   cursor.step = CountOr(json, "step", -1);
-  cursor.epoch = static_cast<int>(CountOr(json, "epoch", -1));
+  cursor.epoch = EpochOr(json, -1);
   cursor.batch = CountOr(json, "batch", -1);
   cursor.seconds = NumberOr(json, "seconds", 0);
   cursor.comm_wait_s = NumberOr(json, "comm_wait_s", 0);
@@ -103,14 +112,13 @@ absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
   cursor.has_traffic = traffic != json.end() && traffic->is_object();
   for (const Count& each : kCounts) {
     if (!cursor.has_traffic) break;
-    cursor.traffic.*each.of =
-        std::clamp<int64_t>(CountOr(*traffic, each.name, 0), 0, kMostCounted);
+    cursor.traffic.*each.of = CountOr(*traffic, each.name, 0);
   }
-  const Json points = json.value("points", Json::array());
-  for (const Json& point : points) {
+  const auto points = json.find("points");
+  for (const Json& point : points != json.end() ? *points : Json()) {
     if (!point.is_object()) return absl::DataLossError("a point is no object");
     cursor.points.push_back(
-        {.epoch = static_cast<int>(CountOr(point, "epoch", 0)),
+        {.epoch = EpochOr(point, 0),
          .step = CountOr(point, "step", 0),
          .seconds = NumberOr(point, "seconds", 0),
          .train_loss = NumberOr(point, "train_loss", std::nan("")),

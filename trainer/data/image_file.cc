@@ -12,7 +12,10 @@
 #include <jpeglib.h>
 #include <png.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/input_file.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -21,37 +24,6 @@ namespace {
 constexpr size_t kMostFileBytes = size_t{64} << 20;
 constexpr int64_t kMaxImageSide = 16384;
 constexpr int64_t kMostPixels = int64_t{64} << 20;
-
-struct Close {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using OpenFile = std::unique_ptr<std::FILE, Close>;
-
-absl::StatusOr<std::vector<uint8_t>> ReadBytes(const std::string& path) {
-  const OpenFile file(std::fopen(path.c_str(), "rbe"));
-  if (file == nullptr) {
-    const std::string message = absl::StrCat(path, ": ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message)
-                           : absl::InvalidArgumentError(message);
-  }
-  std::vector<uint8_t> bytes;
-  for (size_t got = 1; got > 0 && bytes.size() <= kMostFileBytes;) {
-    constexpr size_t kPiece = size_t{64} << 10;
-    const size_t at = bytes.size();
-    bytes.resize(at + kPiece);
-    got = std::fread(bytes.data() + at, 1, kPiece, file.get());
-    bytes.resize(at + got);
-  }
-  if (std::ferror(file.get()) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", std::strerror(EIO)));
-  }
-  if (bytes.size() > kMostFileBytes) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": byte ", kMostFileBytes, ": the file is longer"));
-  }
-  return bytes;
-}
 
 absl::Status CheckSize(int64_t rows, int64_t cols) {
   if (rows >= 1 && cols >= 1 && rows <= kMaxImageSide &&
@@ -105,10 +77,11 @@ void ConvertCmyk(bool is_adobe, Image* image) {
 // that the jump could pass over. Whether the image is whole; else `errors`
 // says why, or `size` does.
 bool DecodeJpeg(jpeg_decompress_struct* decoder, JpegErrors* errors,
-                const std::vector<uint8_t>& bytes, int channels, Image* image,
+                const std::string& bytes, int channels, Image* image,
                 absl::Status* size) {
   if (setjmp(errors->back) != 0) return false;
-  jpeg_mem_src(decoder, bytes.data(), bytes.size());
+  jpeg_mem_src(decoder, reinterpret_cast<const uint8_t*>(bytes.data()),
+               bytes.size());
   jpeg_read_header(decoder, TRUE);
   *size = CheckSize(decoder->image_height, decoder->image_width);
   if (!size->ok()) return false;
@@ -132,8 +105,7 @@ bool DecodeJpeg(jpeg_decompress_struct* decoder, JpegErrors* errors,
 }
 
 absl::StatusOr<Image> ReadJpeg(const std::string& path,
-                               const std::vector<uint8_t>& bytes,
-                               int channels) {
+                               const std::string& bytes, int channels) {
   Image image{.channels = channels};
   JpegErrors errors{};
   jpeg_decompress_struct decoder{};
@@ -156,10 +128,10 @@ absl::StatusOr<Image> ReadJpeg(const std::string& path,
       size.ok() ? absl::string_view(errors.text) : size.message()));
 }
 
-absl::StatusOr<Image> ReadPng(const std::string& path,
-                              std::vector<uint8_t>& bytes, int channels) {
+absl::StatusOr<Image> ReadPng(const std::string& path, std::string& bytes,
+                              int channels) {
   // A file tells where libpng stands in it.
-  const OpenFile file(fmemopen(bytes.data(), bytes.size(), "rb"));
+  const InputStream file(fmemopen(bytes.data(), bytes.size(), "rb"));
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   struct Free {
@@ -193,12 +165,17 @@ absl::StatusOr<Image> ReadPng(const std::string& path,
 }  // namespace
 
 absl::StatusOr<Image> ReadImage(const std::string& path, int channels) {
-  ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadBytes(path));
-  if (bytes.size() > 2 && bytes[0] == 0xff && bytes[1] == 0xd8) {
+  ASSIGN_OR_RETURN(std::string bytes,
+                   OfFlag(path, ReadFile(path, kMostFileBytes)));
+  return DecodeImage(path, std::move(bytes), channels);
+}
+
+absl::StatusOr<Image> DecodeImage(const std::string& path, std::string bytes,
+                                  int channels) {
+  if (absl::StartsWith(bytes, "\xff\xd8")) {
     return ReadJpeg(path, bytes, channels);
   }
-  if (bytes.size() > 8 &&
-      std::memcmp(bytes.data(), "\x89PNG\r\n\x1a\n", 8) == 0) {
+  if (absl::StartsWith(bytes, "\x89PNG\r\n\x1a\n")) {
     return ReadPng(path, bytes, channels);
   }
   return absl::DataLossError(

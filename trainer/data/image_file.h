@@ -20,6 +20,9 @@ struct Image {
 // 64 million pixels. DataLoss names the file, and the byte where the decoder
 // stood; NotFound when it is not there.
 absl::StatusOr<Image> ReadImage(const std::string& path, int channels);
+// Decodes a file's bytes; `path` is for errors.
+absl::StatusOr<Image> DecodeImage(const std::string& path, std::string bytes,
+                                  int channels);
 
 // The largest part in the middle that has the shape's proportions, as
 // [channels, rows, cols]; a pixel is the mean of those that it stands for.

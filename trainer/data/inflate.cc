@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -29,51 +28,35 @@ constexpr Packing kNotRead[] = {{"xz", "\xfd\x37zXZ"},
                                 {"bzip2", "BZh91AY&SY"},
                                 {"zip", "PK\x03\x04"}};
 
-absl::Status CheckIsFile(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!exists(status) || is_regular_file(status)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      path, ": is ", is_directory(status) ? "a folder" : "no regular file",
-      "; a file is read here"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> FindDataFile(
     const std::vector<std::string>& paths) {
-  absl::Status folder = absl::OkStatus();
+  absl::Status wrong;
   for (const std::string& path : paths) {
     for (const char* packed : {"", ".gz"}) {
-      std::error_code error;
-      if (std::filesystem::is_regular_file(path + packed, error)) {
-        return path + packed;
-      }
-      folder.Update(CheckIsFile(path + packed));
+      const std::string file = path + packed;
+      const absl::Status opened = OpenFile(file).status();
+      if (opened.ok()) return file;
+      if (!absl::IsNotFound(opened)) wrong.Update(OfFlag(file, opened));
     }
   }
-  RETURN_IF_ERROR(folder);
+  RETURN_IF_ERROR(wrong);
   return absl::NotFoundError(
       absl::StrCat(paths[0], ": no such file, nor with .gz"));
 }
 
 absl::StatusOr<std::unique_ptr<InflateReader>> InflateReader::Open(
     const std::string& path) {
-  RETURN_IF_ERROR(CheckIsFile(path));
-  std::FILE* file = std::fopen(path.c_str(), "rbe");
-  if (file == nullptr) {
-    const int code = errno;
-    const std::string message = absl::StrCat(path, ": ", std::strerror(code));
-    return code == ENOENT ? absl::NotFoundError(message)
-                          : absl::InvalidArgumentError(message);
-  }
-  std::unique_ptr<InflateReader> reader(new InflateReader(path, file));
+  ASSIGN_OR_RETURN(InputStream file, OfFlag(path, OpenStream(path)));
+  std::unique_ptr<InflateReader> reader(
+      new InflateReader(path, std::move(file)));
   RETURN_IF_ERROR(reader->Start());
   return reader;
 }
 
-InflateReader::InflateReader(std::string path, std::FILE* file)
-    : path_(std::move(path)), file_(file), input_(kInputBytes) {}
+InflateReader::InflateReader(std::string path, InputStream file)
+    : path_(std::move(path)), file_(std::move(file)), input_(kInputBytes) {}
 
 InflateReader::~InflateReader() {
   if (is_gzip_) inflateEnd(&stream_);

@@ -4,13 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/input_file.h"
 
 namespace telegrad {
 
@@ -23,8 +23,7 @@ absl::StatusOr<std::string> FindDataFile(const std::vector<std::string>& paths);
 // thread.
 class InflateReader {
  public:
-  // NotFound when there is no such file; InvalidArgument when it is a folder or
-  // packed in another way.
+  // As OpenFile; InvalidArgument, too, when it is packed in another way.
   static absl::StatusOr<std::unique_ptr<InflateReader>> Open(
       const std::string& path);
   ~InflateReader();
@@ -38,10 +37,7 @@ class InflateReader {
   const std::string& path() const { return path_; }
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  InflateReader(std::string path, std::FILE* file);
+  InflateReader(std::string path, InputStream file);
   absl::Status Fill();
   absl::Status Start();
   absl::Status Inflate();
@@ -50,7 +46,7 @@ class InflateReader {
   uint64_t file_offset() const { return bytes_read_ - stream_.avail_in; }
 
   const std::string path_;
-  const std::unique_ptr<std::FILE, Close> file_;
+  const InputStream file_;
   std::vector<uint8_t> input_;
   z_stream stream_{};
   uint64_t bytes_read_ = 0;

@@ -7,25 +7,24 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/json_fields.h"
 
 namespace telegrad {
 namespace {
 
 // The inverse of FatalLine.
 std::optional<FatalEvent> FatalEventFromLine(absl::string_view text) {
-  const auto line =
-      nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
-  if (!line.is_object() || !line.value("code", nlohmann::json()).is_number()) {
-    return std::nullopt;
-  }
-  FatalEvent event;
-  event.code = static_cast<ExitCode>(line["code"].get<int>());
-  event.message = line.value("message", "");
-  event.dead = line.value("dead", std::vector<std::string>());
-  event.detect_ms = line.value("detect_ms", int64_t{0});
-  event.self = line.value("self", "");
-  event.epoch = line.value("epoch", uint64_t{0});
-  event.step = line.value("step", int64_t{0});
+  const auto line = ParseJson(text);
+  JsonFields fields(line, "$0 $1");
+  FatalEvent event{
+      .code = static_cast<ExitCode>(fields.Integer("code", 0, 255)),
+      .message = fields.Text("message"),
+      .dead = fields.Texts("dead"),
+      .detect_ms = fields.Integer<int64_t>("detect_ms"),
+      .self = fields.Text("self"),
+      .epoch = fields.Integer<uint64_t>("epoch"),
+      .step = fields.Integer<int64_t>("step")};
+  if (!fields.status().ok()) return std::nullopt;
   event.details_json = line.dump();  // names that FatalLine has are left out
   return event;
 }

@@ -24,7 +24,7 @@ std::string Dump(const Json& json) {
 constexpr char kMessage[] = "field '$0' $1";
 
 absl::StatusOr<JsonFields::Json> ParseObject(absl::string_view text) {
-  auto json = JsonFields::Json::parse(text.begin(), text.end(), nullptr, false);
+  auto json = ParseJson(text);
   if (!json.is_object()) {
     return absl::InvalidArgumentError("not a JSON object");
   }
@@ -82,7 +82,7 @@ struct FieldWriter {
       plan["decisions"].push_back(
           {{"what", each.what}, {"choice", each.choice}, {"why", each.why}});
     }
-    Json file = Json::parse(value.file, nullptr, false);
+    Json file = ParseJson<Json>(value.file);
     if (file.is_object()) plan["file"] = std::move(file);
   }
   void Optional(const char* name, const std::vector<std::string>& value) {
@@ -248,12 +248,12 @@ std::string ToJson(const RunSummary& run) {
 }
 
 absl::StatusOr<RunSummary> RunSummaryFromJson(absl::string_view text) {
-  return RunOf(Json::parse(text.begin(), text.end(), nullptr, false));
+  return RunOf(ParseJson<Json>(text));
 }
 
 absl::StatusOr<std::vector<RunSummary>> RunSummariesFromJson(
     absl::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+  const auto json = ParseJson<Json>(text);
   if (!json.is_array()) {
     return absl::InvalidArgumentError("not a JSON array of runs");
   }

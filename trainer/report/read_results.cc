@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,13 +9,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/input_file.h"
 #include "base/status_macros.h"
 #include "trainer/report/results.h"
 
 namespace telegrad {
 namespace {
 
-constexpr uintmax_t kMostFileBytes = uintmax_t{1} << 30;
+constexpr size_t kMostFileBytes = size_t{1} << 30;
 constexpr int kMostMembers = 1 << 16;
 constexpr int64_t kMostElements = int64_t{1} << 40;
 
@@ -26,14 +25,8 @@ absl::Status Wrong(const std::string& path, const auto&... what) {
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return Wrong(path, error.message());
-  if (size > kMostFileBytes) return Wrong(path, "too large: ", size, " bytes");
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad()) return Wrong(path, "cannot be read");
-  return text;
+  absl::StatusOr<std::string> text = ReadFile(path, kMostFileBytes);
+  return text.ok() ? text : Wrong(path, text.status().message());
 }
 
 // What tables, simulator and terminal take for granted.

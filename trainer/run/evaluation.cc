@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/crc32c.h"
+#include "base/exit_code.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "trainer/checkpoint/digest.h"
 
@@ -20,7 +22,8 @@ using Json = nlohmann::json;
 constexpr int64_t kEvaluationBatch = 256;
 // Bytes of a batch: large images come in smaller ones.
 constexpr size_t kBatchBytes = size_t{64} << 20;
-constexpr size_t kGatherBytes = size_t{1} << 20;  // WorkerGroup::Gather
+constexpr size_t kGatherBytes = size_t{1} << 20;   // WorkerGroup::Gather
+constexpr size_t kMostGathered = size_t{1} << 30;  // bytes of a worker
 
 absl::StatusOr<BatchResult> EvaluateShare(
     Network& network, const Dataset& test, size_t at, size_t end,
@@ -53,18 +56,19 @@ absl::StatusOr<BatchResult> EvaluateShare(
   return mine;
 }
 
-absl::StatusOr<BatchResult> ParsePart(const std::string& text) {
-  const Json part = Json::parse(text, nullptr, false);
-  if (!part.is_array() || part.size() != 3 ||
-      !(part[0].is_number() || part[0].is_null()) ||
-      !part[1].is_number_integer() || !part[2].is_number_integer()) {
-    return absl::InternalError("a worker's evaluation is malformed");
-  }
-  // JSON has null for a loss that is not finite.
-  return BatchResult{
-      .loss_sum = part[0].is_null() ? std::nan("") : part[0].get<double>(),
-      .num_correct = part[1].get<int64_t>(),
-      .num_samples = part[2].get<int64_t>()};
+absl::StatusOr<BatchResult> ParsePart(size_t rank, const std::string& text) {
+  constexpr int64_t kMost = int64_t{1} << 40;  // as a data set may have
+  const Json part = ParseJson(text);
+  JsonFields fields(part, "field '$0' $1");
+  BatchResult result{
+      .loss_sum = fields.NumberOrNan("loss"),
+      .num_correct = fields.Integer<int64_t>("correct", 0, kMost),
+      .num_samples = fields.Integer<int64_t>("samples", 0, kMost)};
+  if (fields.status().ok()) return result;
+  return WithExitCode(
+      ExitCode::kMismatch,
+      absl::InternalError(absl::StrCat(
+          "worker/", rank, "'s evaluation: ", fields.status().message())));
 }
 
 // The buffers of one worker's devices, behind each other.
@@ -125,6 +129,12 @@ absl::StatusOr<std::vector<std::string>> GatherLarge(
     has_more = false;
     for (size_t i = 0; i < pieces.size(); ++i) {
       all[i] += pieces[i];
+      if (all[i].size() > kMostGathered) {
+        return WithExitCode(ExitCode::kMismatch,
+                            absl::InternalError(absl::StrCat(
+                                "worker/", i, " sends more than ",
+                                kMostGathered, " bytes as '", name, "'")));
+      }
       has_more = has_more || pieces[i].size() == kGatherBytes;
     }
   }
@@ -145,12 +155,14 @@ absl::StatusOr<BatchResult> EvaluateTogether(
   ASSIGN_OR_RETURN(const BatchResult mine,
                    EvaluateShare(network, test, test.size() * rank / workers,
                                  test.size() * (rank + 1) / workers, tell));
-  const Json payload = {mine.loss_sum, mine.num_correct, mine.num_samples};
+  const Json payload = {{"loss", mine.loss_sum},
+                        {"correct", mine.num_correct},
+                        {"samples", mine.num_samples}};
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    group.Gather("evaluate", payload.dump()));
   BatchResult total;
-  for (const std::string& text : all) {
-    ASSIGN_OR_RETURN(const BatchResult part, ParsePart(text));
+  for (size_t from = 0; from < all.size(); ++from) {
+    ASSIGN_OR_RETURN(const BatchResult part, ParsePart(from, all[from]));
     Add(part, total);
   }
   return total;

@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,62 +15,50 @@
 namespace telegrad {
 namespace {
 
-using Json = nlohmann::json;
-
-std::string Serialize(const WorkerTotals& totals) {
-  return Json{{"push_raw", totals.traffic.push_raw_bytes},
-              {"push_wire", totals.traffic.push_wire_bytes},
-              {"pull_raw", totals.traffic.pull_raw_bytes},
-              {"pull_wire", totals.traffic.pull_wire_bytes},
-              {"to_device", totals.traffic.to_device_bytes},
-              {"from_device", totals.traffic.from_device_bytes},
-              {"nonfinite", totals.traffic.num_nonfinite},
-              {"largest", totals.traffic.max_staleness},
-              {"mean", totals.traffic.mean_staleness},
-              {"wait", totals.comm_wait_s},
-              {"sha", totals.weights_sha256},
-              {"peak", PeakMemoryBytes()},
-              {"steps", totals.step_seconds},
-              {"shares", ToText(totals.shares)}}
-      .dump();
-}
-
-// Adds one worker's totals; `slowest` takes the maximum of each step.
-absl::Status AddTotals(const Json& totals, RunSummary& summary,
-                       std::vector<double>& slowest) {
-  for (const char* name :
-       {"push_raw", "push_wire", "pull_raw", "pull_wire", "to_device",
-        "from_device", "nonfinite", "wait", "peak", "largest", "mean"}) {
-    if (!totals.contains(name) || !totals[name].is_number()) {
-      return absl::InternalError(absl::StrCat("a worker's totals lack ", name));
-    }
-  }
-  summary.push_raw_bytes += totals["push_raw"].get<int64_t>();
-  summary.push_wire_bytes += totals["push_wire"].get<int64_t>();
-  summary.pull_raw_bytes += totals["pull_raw"].get<int64_t>();
-  summary.pull_wire_bytes += totals["pull_wire"].get<int64_t>();
-  summary.to_device_bytes += totals["to_device"].get<int64_t>();
-  summary.from_device_bytes += totals["from_device"].get<int64_t>();
-  summary.comm_wait_s += totals["wait"].get<double>();
-  summary.worker_peak_bytes =
-      std::max(summary.worker_peak_bytes, totals["peak"].get<int64_t>());
-  if (totals.contains("steps") && totals["steps"].is_array()) {
-    const Json& steps = totals["steps"];
-    slowest.resize(std::max(slowest.size(), steps.size()), 0);
-    for (size_t i = 0; i < steps.size(); ++i) {
-      if (steps[i].is_number()) {
-        slowest[i] = std::max(slowest[i], steps[i].get<double>());
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 void FillSteps(std::vector<double> slowest, RunSummary& summary) {
   if (slowest.empty()) return;
   std::sort(slowest.begin(), slowest.end());
   summary.step_seconds_min = slowest.front();
   summary.step_seconds_p50 = slowest[slowest.size() / 2];
+}
+
+// What all workers add up to; their weights must be the same.
+absl::Status FillTotals(RunContext& context, const WorkerTotals& mine,
+                        RunSummary& summary) {
+  WorkerGroup& group = context.store.group();
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   GatherLarge(group, "totals", ToText(mine)));
+  std::vector<double> slowest;
+  std::vector<StepShares> shares;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const auto given = AddTotals(all[rank], summary, slowest);
+    if (!given.ok()) {
+      return WithExitCode(
+          ExitCode::kMismatch,
+          absl::InternalError(absl::StrCat(
+              "worker/", rank, "'s totals: ", given.status().message())));
+    }
+    if (given->weights_sha256 != mine.weights_sha256) {
+      return WithExitCode(
+          ExitCode::kInternal,
+          absl::InternalError(absl::StrCat(
+              "weights of worker/", rank, " (", given->weights_sha256,
+              ") differ from those of worker/", group.rank(), " (",
+              mine.weights_sha256, ")")));
+    }
+    if (given->shares.has_value()) shares.push_back(*given->shares);
+    if (context.store.traits().is_async) {
+      summary.staleness.push_back(
+          absl::StrFormat("worker/%d: largest %d, mean %.2f", rank,
+                          given->max_staleness, given->mean_staleness));
+    }
+  }
+  FillSteps(std::move(slowest), summary);
+  for (const Straggler& each : FindStragglers(shares)) {
+    summary.stragglers.push_back(ToText(each));
+    context.observer.OnNotice(summary.stragglers.back());
+  }
+  return absl::OkStatus();
 }
 
 // Workers and servers, and what carries data between them.
@@ -184,37 +169,7 @@ void RunContext::Warn(const Straggler& straggler, int64_t step) {
 
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
                          RunSummary& summary) {
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      GatherLarge(context.store.group(), "totals", Serialize(mine)));
-  std::vector<double> slowest;
-  std::vector<StepShares> shares;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const Json totals = Json::parse(all[rank], nullptr, false);
-    if (!totals.is_object() || totals.value("sha", "") != mine.weights_sha256) {
-      return WithExitCode(
-          ExitCode::kInternal,
-          absl::InternalError(absl::StrCat(
-              "weights of worker/", rank, " (",
-              totals.is_object() ? totals.value("sha", "") : "",
-              ") differ from those of worker/", context.store.group().rank(),
-              " (", mine.weights_sha256, ")")));
-    }
-    RETURN_IF_ERROR(AddTotals(totals, summary, slowest));
-    if (const auto each = ReadShares(totals.value("shares", ""))) {
-      shares.push_back(*each);
-    }
-    if (context.store.traits().is_async) {
-      summary.staleness.push_back(absl::StrFormat(
-          "worker/%d: largest %d, mean %.2f", rank,
-          totals["largest"].get<int64_t>(), totals["mean"].get<double>()));
-    }
-  }
-  FillSteps(std::move(slowest), summary);
-  for (const Straggler& each : FindStragglers(shares)) {
-    summary.stragglers.push_back(ToText(each));
-    context.observer.OnNotice(summary.stragglers.back());
-  }
+  RETURN_IF_ERROR(FillTotals(context, mine, summary));
   const Setting& setting = context.setting;
   const TrainOptions& options = context.options;
   summary.setting = setting.name;
@@ -250,18 +205,6 @@ std::string FirstOf(const std::string& details) {
     return c == ',' && depth == 0;
   });
   return {details.begin(), end};
-}
-
-int64_t PeakMemoryBytes() {
-  std::FILE* file = std::fopen("/proc/self/status", "r");
-  if (file == nullptr) return 0;
-  char line[256];
-  long kib = 0;
-  while (std::fgets(line, sizeof(line), file) != nullptr) {
-    if (std::sscanf(line, "VmHWM: %ld kB", &kib) == 1) break;
-  }
-  std::fclose(file);
-  return int64_t{1024} * kib;
 }
 
 }  // namespace telegrad

@@ -14,6 +14,7 @@
 #include "trainer/report/observer.h"
 #include "trainer/run/step_timeline.h"
 #include "trainer/run/stragglers.h"
+#include "trainer/run/worker_totals.h"
 
 namespace telegrad {
 
@@ -61,15 +62,6 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context);
 OptimizerConfig MakeOptimizer(const TrainOptions& options,
                               const Setting& setting, int num_workers);
 
-// A worker's own totals; the summary holds sums over workers.
-struct WorkerTotals {
-  StoreStats traffic;
-  double comm_wait_s = 0;
-  std::string weights_sha256;
-  std::vector<double> step_seconds;
-  StepShares shares;
-};
-
 // Gathers all workers' totals and fills the summary's fields from them; an
 // error when the weights differ, naming the workers.
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
@@ -77,8 +69,5 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
 
 // The first of details that commas separate; some have commas in parentheses.
 std::string FirstOf(const std::string& details);
-
-// The resident set's peak of this process, in bytes; 0 when unknown.
-int64_t PeakMemoryBytes();
 
 }  // namespace telegrad

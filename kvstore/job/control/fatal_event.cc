@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/json_fields.h"
 
 namespace telegrad {
 
@@ -17,7 +18,7 @@ std::string FatalLine(const FatalEvent& event) {
                {"step", event.step},
                {"self", event.self},
                {"message", event.message}};
-  const Json details = Json::parse(event.details_json, nullptr, false);
+  const auto details = ParseJson<Json>(event.details_json);
   if (details.is_object()) {
     for (const auto& [name, value] : details.items()) {
       if (!line.contains(name)) line[name] = value;

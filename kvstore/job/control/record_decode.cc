@@ -226,8 +226,7 @@ absl::StatusOr<Record> DecodeRecord(absl::string_view body) {
   const absl::string_view attached =
       newline == absl::string_view::npos ? "" : body.substr(newline + 1);
   if (text.size() > kMaxJsonBytes) return Malformed("object too long");
-  const Json object =
-      Json::parse(text.data(), text.data() + text.size(), nullptr, false);
+  const Json object = ParseJson(text);
   if (!object.is_object()) return Malformed("not a JSON object");
   Fields fields(object, attached);
   const std::string type = fields.Text("t", 16);

@@ -84,9 +84,8 @@ std::string ToText(const MemberFacts& facts) {
 absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
                                              absl::string_view text) {
   const size_t end = std::min(text.find('\n'), text.size());
-  const Json json = end > kMaxLineBytes
-                        ? Json()
-                        : Json::parse(text.substr(0, end), nullptr, false);
+  const Json json =
+      end > kMaxLineBytes ? Json() : ParseJson(text.substr(0, end));
   JsonFields line(json, "$0 $1");
   // Texts may stand in messages to people.
   const auto text_of = [&](const char* field, size_t bytes = kMaxNameBytes) {

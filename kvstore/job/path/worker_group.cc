@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/json_fields.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/job.h"
@@ -239,7 +240,7 @@ absl::Status AgreeOnFacts(WorkerGroup& group, absl::string_view name,
                    group.Gather(name, FactsText(facts)));
   std::vector<Json> parsed;
   for (const std::string& text : all) {
-    parsed.push_back(Json::parse(text, nullptr, /*allow_exceptions=*/false));
+    parsed.push_back(ParseJson<Json>(text));
     if (parsed.back().is_object()) continue;
     return WithExitCode(
         ExitCode::kMismatch,

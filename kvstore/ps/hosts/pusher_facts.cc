@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/ps/wire/json_fields.h"
@@ -60,8 +61,7 @@ std::vector<std::string> ReportTexts(const std::vector<TensorReport>& reports,
 }
 
 absl::StatusOr<std::vector<TensorReport>> ReadReports(absl::string_view text) {
-  const FactsJson json =
-      FactsJson::parse(text.begin(), text.end(), nullptr, false);
+  const auto json = ParseJson<FactsJson>(text);
   if (!json.is_array()) return NoFacts();
   std::vector<TensorReport> reports;
   for (const FactsJson& each : json) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/optimizer.h"
@@ -115,8 +116,7 @@ std::string ServedTensors::WaitsFor(int worker) const {
 }
 
 absl::Status ServedTensors::ChangeRates(absl::string_view text) {
-  const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr,
-                                          /*allow_exceptions=*/false);
+  const auto json = ParseJson(text);
   if (!json.is_object() || !planner_.has_value()) {
     return absl::InvalidArgumentError("new rates were not expected");
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/crc32c.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "kernels/code_sum.h"
 #include "kvstore/engine/codec/checks.h"
@@ -244,8 +245,7 @@ std::string SerializeJobConfig(const JobConfig& config) {
 
 absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
                                          int64_t max_model_bytes) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr,
-                                /*allow_exceptions=*/false);
+  const Json json = ParseJson(text);
   if (!json.is_object()) {
     return absl::InvalidArgumentError("job config is not a JSON object");
   }

@@ -232,7 +232,7 @@ TEST_F(Cache, IsNotKeptByAFifo) {
   CalibrationCache cache = Open();
   EXPECT_GT(Encode(cache), kStored);
   EXPECT_THAT(cache.TakeNotes(),
-              ElementsAre(HasSubstr("ignored: it is no file")));
+              ElementsAre(HasSubstr("ignored: is no regular file")));
 }
 
 TEST_F(Cache, NeedsNoFolder) {

@@ -1,4 +1,6 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -233,6 +235,50 @@ TEST_F(Checkpoints, DamageIsFoundAndNamed) {
   Spill(path, "");
   EXPECT_THAT(folder.ReadManifest(10),
               StatusIs(StatusCode::kDataLoss, "MANIFEST"));
+}
+
+// A FIFO or a device held the reader up for ever, and a link leads anywhere.
+TEST_F(Checkpoints, OnlyFilesOfTheFolderAreRead) {
+  Save(10, "ten");
+  const CheckpointFolder folder(path_);
+  const std::string step = path_ + "/step-000000000010";
+  const Manifest manifest = *folder.ReadManifest(10);
+  for (const std::string name : {"/MANIFEST", "/worker-0.part"}) {
+    const std::string kept = path_ + name;
+    std::filesystem::rename(step + name, kept);
+    const auto expect_refused = [&](const char* why) {
+      const absl::Status status = name == "/MANIFEST"
+                                      ? folder.ReadManifest(10).status()
+                                      : folder.CheckPart(10, manifest.parts[0]);
+      EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, why));
+      EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, step + name));
+      EXPECT_THAT(*DescribeCheckpoints(path_), ::testing::HasSubstr(why));
+      EXPECT_FALSE(name == "/worker-0.part" &&
+                   PartReader::Open(step + name).ok());
+      std::filesystem::remove(step + name);
+    };
+    ASSERT_EQ(mkfifo((step + name).c_str(), 0600), 0);
+    expect_refused("no regular file");
+    std::filesystem::create_symlink(kept, step + name);
+    expect_refused("symbolic link");
+    std::filesystem::create_directory(step + name);
+    expect_refused("a folder");
+    std::filesystem::rename(kept, step + name);
+  }
+  EXPECT_THAT(folder.CheckPart(10, manifest.parts[0]), IsOk());
+  std::filesystem::create_directory_symlink(step, path_ + "/step-000000000020");
+  EXPECT_EQ(folder.Steps(), std::vector<int64_t>{10});
+}
+
+// What is nested that deeply overflowed the stack.
+TEST(Manifests, ThatAreNestedDeeplyAreRefused) {
+  const std::string deep =
+      std::string(200'000, '[') + std::string(200'000, ']');
+  const std::string head =
+      R"({"format":"telegrad-checkpoint","version":2,"step":1,"parts":)";
+  const std::string line = absl::StrCat(head, deep, "}\n");
+  EXPECT_FALSE(
+      ParseManifest(absl::StrCat(line, Sha256OfBytes(line), "\n")).ok());
 }
 
 // With a hash that fits, as anybody can make one.

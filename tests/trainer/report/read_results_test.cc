@@ -120,7 +120,7 @@ TEST_F(ReadResultsTest, HarmedFilesAreNamed) {
   }
   std::filesystem::remove(folder_ + "/summary.json");
   std::filesystem::create_directory(folder_ + "/summary.json");
-  ExpectWrong("summary.json", "directory");
+  ExpectWrong("summary.json", "is a folder");
 }
 
 TEST_F(ReadResultsTest, ValuesThatCannotBeAreRefused) {
