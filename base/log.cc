@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/output.h"
 
 namespace telegrad {
 namespace {
@@ -44,8 +45,7 @@ void Log(Severity severity, absl::string_view text) {
   const char letter = "IWE"[static_cast<int>(severity)];
   const std::string line = absl::StrFormat(
       "%c %.6f %s] %s\n", letter, SecondsSince(state.start), LogName(), text);
-  [[maybe_unused]] ssize_t written =
-      write(STDERR_FILENO, line.data(), line.size());
+  WriteWithin(STDERR_FILENO, line, std::chrono::seconds(1));
 }
 
 }  // namespace telegrad

@@ -1,11 +1,14 @@
 """Members that die, stop or are interrupted: everyone learns it in time."""
 
 import os
+import select
+import shutil
 import signal
+import subprocess
 import time
 import unittest
 
-from harness import ENDLESS, SystemTest, processes_in, wait_until
+from harness import BINARY, ENDLESS, SystemTest, processes_in, wait_until
 
 # Promised: seen within 10 s, by everyone.
 KILL_SECONDS = 10
@@ -77,6 +80,59 @@ class Failure(SystemTest):
 
     def test_killed_scheduler_gives_24(self):
         self.kill_member("scheduler", 24)
+
+    def wait_for_steps(self, count):
+        """Until so many more steps have a checkpoint."""
+        def newest():
+            steps = [int(name[5:]) for name in os.listdir(self.path("ck"))
+                     if name.startswith("step-") and name[5:].isdigit()]
+            return max(steps, default=0)
+
+        wait_until(lambda: os.path.isdir(self.path("ck")), 60)
+        start = newest()
+        self.assertTrue(wait_until(lambda: newest() >= start + count, 60))
+
+    # More lines than a pipe holds.
+    TALKATIVE = [*ENDLESS[:-1], "1", "--checkpoint", "ck",
+                 "--checkpoint-every", "500"]
+
+    def test_a_stopped_launcher_holds_nobody_up(self):
+        run = self.start(self.TALKATIVE)
+        self.wait_for_training(run)
+        os.kill(run.pid, signal.SIGSTOP)
+        self.wait_for_steps(3000)
+        os.kill(self.member("worker 1"), signal.SIGKILL)
+        self.assertTrue(wait_until(
+            lambda: set(processes_in(self.folder)) == {run.pid}, KILL_SECONDS),
+            processes_in(self.folder))
+        os.kill(run.pid, signal.SIGCONT)
+        self.assertEqual(self.wait(run, 5), 20, run.output())
+        self.check_fatal_line(run, "worker 1", 20)
+
+    def test_what_nobody_reads_holds_nobody_up(self):
+        for after in ("read", "ended"):
+            with self.subTest(after):
+                shutil.rmtree(self.path("ck"), ignore_errors=True)
+                with subprocess.Popen(
+                        [BINARY, *self.TALKATIVE], cwd=self.folder,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE) as run:
+                    self.wait_for_steps(3000)
+                    os.kill(self.member("worker 1"), signal.SIGKILL)
+                    self.assertTrue(wait_until(
+                        lambda: set(processes_in(self.folder)) == {run.pid},
+                        KILL_SECONDS), processes_in(self.folder))
+                    if after == "ended":
+                        wait_until(lambda: select.select(
+                            [run.stderr], [], [], 0)[0], 5)
+                        run.terminate()
+                        self.assertEqual(run.wait(5), -signal.SIGTERM)
+                    out, err = run.communicate(timeout=20)
+                    self.assertIn(b'"code":20', err)
+                    if after == "read":
+                        self.assertEqual(run.returncode, 20)
+                        lines = out.decode().splitlines()
+                        self.assertGreater(len(lines), 1000)
 
     def test_killed_launcher_takes_all_with_it(self):
         run = self.start_endless()

@@ -1,7 +1,5 @@
 #include "trainer/launch/child_pipe.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +9,9 @@
 
 namespace telegrad {
 namespace {
+
+constexpr Duration kUntilRead = std::chrono::minutes(1);
+constexpr Duration kUntilSaid = std::chrono::milliseconds(500);
 
 // The inverse of FatalLine.
 std::optional<FatalEvent> FatalEventFromLine(absl::string_view text) {
@@ -31,19 +32,15 @@ std::optional<FatalEvent> FatalEventFromLine(absl::string_view text) {
 
 }  // namespace
 
+ReportPipe::ReportPipe(int fd) : is_open_(fd >= 0), output_(fd) {}
+
 void ReportPipe::Send(char kind, absl::string_view rest) {
-  if (fd_ < 0) return;
-  const std::string line =
-      absl::StrCat(absl::string_view(&kind, 1), " ", rest, "\n");
-  size_t sent = 0;
-  while (sent < line.size()) {
-    const ssize_t n = write(fd_, line.data() + sent, line.size() - sent);
-    if (n <= 0) return;  // the launcher is gone; so are we, soon
-    sent += static_cast<size_t>(n);
-  }
+  if (!is_open_) return;
+  output_.Write(absl::StrCat(absl::string_view(&kind, 1), " ", rest, "\n"));
 }
 
 void ReportPipe::OnProgress(const Progress::State& state) {
+  if (is_open_ && output_.is_behind()) return;
   Send('P', absl::StrCat(state.epoch, " ", state.num_epochs, " ", state.batch,
                          " ", state.num_batches, " ", state.samples_per_s, " ",
                          state.accuracy, " ", state.is_between ? 1 : 0, " ",
@@ -57,16 +54,22 @@ void ReportPipe::OnSummary(const RunSummary& summary) {
     Send('M', ToJson(point, summary.setting, summary.seed));
   }
   Send('S', ToJson(summary));
+  output_.Flush(kUntilRead);
 }
 
-void ReportPipe::SendAddress(const std::string& address) { Send('A', address); }
+void ReportPipe::SendAddress(const std::string& address) {
+  Send('A', address);
+  output_.Flush(kUntilRead);
+}
 
 void ReportPipe::SendPeakMemory(int64_t bytes) {
   Send('K', absl::StrCat(bytes));
+  output_.Flush(kUntilRead);
 }
 
 void ReportPipe::SendFatal(const FatalEvent& event) {
   Send('F', FatalLine(event));
+  output_.Flush(kUntilSaid);
 }
 
 void ReportReader::Feed(absl::string_view bytes) {

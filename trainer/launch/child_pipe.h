@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "base/output.h"
 #include "kvstore/job/control/fatal_event.h"
 #include "trainer/report/observer.h"
 
@@ -18,9 +19,11 @@ namespace telegrad {
 //   A address                                       the scheduler's address
 //   K bytes                                         peak memory of the process
 //   F json                                          its fatal line
+// Who does not read, a launcher that is stopped, misses progress; for the rest
+// this waits, a minute at most, for the last line half a second. Thread-safe.
 class ReportPipe : public TrainObserver {
  public:
-  explicit ReportPipe(int fd) : fd_(fd) {}
+  explicit ReportPipe(int fd);
   void OnProgress(const Progress::State& state) override;
   void OnLine(const std::string& text) override;
   void OnSummary(const RunSummary& summary) override;
@@ -30,7 +33,8 @@ class ReportPipe : public TrainObserver {
 
  private:
   void Send(char kind, absl::string_view rest);
-  const int fd_;
+  const bool is_open_;
+  Output output_;
 };
 
 // The launcher's end: feed bytes, whole lines go to the observer. Malformed

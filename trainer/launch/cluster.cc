@@ -80,12 +80,13 @@ std::string AdviceOn(ExitCode code, const TrainOptions& options,
              : "";
 }
 
-ConsoleObserver::ConsoleObserver(const Progress::Part& part, Style style)
+ConsoleObserver::ConsoleObserver(Output& display, const Progress::Part& part,
+                                 Style style)
     : progress_(style == Style::kJson
-                    ? MakeJsonProgress(STDOUT_FILENO, part)
-                    : MakeProgress(STDOUT_FILENO,
+                    ? MakeJsonProgress(display, part)
+                    : MakeProgress(display,
                                    style == Style::kBarOnTerminal &&
-                                       isatty(STDOUT_FILENO) != 0,
+                                       isatty(display.fd()) != 0,
                                    part)) {}
 
 ConsoleObserver::~ConsoleObserver() { progress_->Finish(); }
@@ -121,16 +122,21 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   return dist;
 }
 
-absl::Status PrintResults(const TrainOptions& options,
+absl::Status PrintResults(const TrainOptions& options, Output& display,
                           const std::vector<RunSummary>& results) {
+  while (!display.Flush(std::chrono::hours(1))) {
+  }
   if (results.empty()) return absl::OkStatus();
   const ReportExtras extras = ExtrasOf(options, results);
+  // First: nobody may read what is printed.
+  const absl::Status written =
+      WriteResults(options.out, results, options.command_line, extras);
   if (options.laboratory.log_json) {
     for (const RunSummary& run : results) {
       std::printf("%s\n", ResultEvent(run).c_str());
     }
     std::fflush(stdout);
-    return WriteResults(options.out, results, options.command_line, extras);
+    return written;
   }
   std::fputs("\n", stdout);
   std::fputs(SummaryTable(results).c_str(), stdout);
@@ -139,8 +145,7 @@ absl::Status PrintResults(const TrainOptions& options,
   if (const std::string text = WhatIfText(extras); !text.empty()) {
     std::printf("\n%s", text.c_str());
   }
-  RETURN_IF_ERROR(
-      WriteResults(options.out, results, options.command_line, extras));
+  RETURN_IF_ERROR(written);
   std::printf("Report: %s/report.html (figures: summary.json, metrics.jsonl)\n",
               options.out.c_str());
   std::fflush(stdout);

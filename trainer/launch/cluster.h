@@ -25,7 +25,7 @@ class ConsoleObserver : public TrainObserver {
  public:
   // A launcher's ranks never draw: Open MPI gives each a terminal of its own.
   enum class Style { kBarOnTerminal, kLines, kJson };
-  ConsoleObserver(const Progress::Part& part, Style style);
+  ConsoleObserver(Output& display, const Progress::Part& part, Style style);
   ~ConsoleObserver() override;
   void OnProgress(const Progress::State& state) override;
   void OnLine(const std::string& text) override;
@@ -48,9 +48,9 @@ std::string AdviceOn(ExitCode code, const TrainOptions& options,
 absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
                                             const std::string& job_id);
 
-// Prints the closing table, writes the files and says where they are. The error
-// is that of writing.
-absl::Status PrintResults(const TrainOptions& options,
+// Writes the files, prints the closing table behind what `display` has, and
+// says where they are. The error is that of writing.
+absl::Status PrintResults(const TrainOptions& options, Output& display,
                           const std::vector<RunSummary>& results);
 
 // The three ways to be started; each returns the process's exit code.

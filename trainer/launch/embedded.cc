@@ -43,27 +43,33 @@ void PrintError(absl::string_view text) {
   std::fprintf(stderr, "telegrad-train: %s\n", std::string(text).c_str());
 }
 
-UniqueFd OpenSignalFd() {
+UniqueFd OpenSignalFd(sigset_t* before) {
   sigset_t set;
   sigemptyset(&set);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1}) {
     sigaddset(&set, number);
   }
-  sigprocmask(SIG_BLOCK, &set, nullptr);
+  sigprocmask(SIG_BLOCK, &set, before);
   return UniqueFd(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
 // Runs of a comparison, --jobs at a time, until all have ended or one failed.
 class Launcher {
  public:
-  Launcher(const TrainOptions& options, char** argv, FinishedRuns& finished)
+  Launcher(const TrainOptions& options, char** argv, Output& display,
+           FinishedRuns& finished)
       : options_(options),
         argv_(argv),
+        display_(display),
         finished_(finished),
         missing_(finished.Missing()) {}
 
+  ~Launcher();
+
   // The exit code for all.
   int Run();
+  // The fatal line, where there is one.
+  const std::string& last_word() const { return last_word_; }
 
  private:
   struct Active {
@@ -85,13 +91,22 @@ class Launcher {
 
   const TrainOptions& options_;
   char** const argv_;
+  Output& display_;
   FinishedRuns& finished_;
   const std::vector<ComparedRun> missing_;
-  const UniqueFd signals_ = OpenSignalFd();
+  sigset_t mask_before_;
+  const UniqueFd signals_ = OpenSignalFd(&mask_before_);
   size_t next_ = 0;  // the next of `missing_`
   std::vector<std::unique_ptr<Active>> active_;
   int code_ = 0;
+  std::string last_word_;
 };
+
+// A signal from here on ends what waits for a reader.
+Launcher::~Launcher() {
+  TakeSignals();
+  sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+}
 
 int Launcher::Run() {
   while (!is_over()) {
@@ -111,6 +126,7 @@ void Launcher::StartMore() {
     Active& active = *active_.emplace_back(new Active{
         .run = run,
         .observer = ConsoleObserver(
+            display_,
             {.label = run.label,
              .number = num_runs - static_cast<int>(missing_.size() - next_),
              .count = num_runs,
@@ -132,6 +148,7 @@ void Launcher::AwaitEvents() {
     each->cluster.AppendTo(fds);
     ends.push_back(fds.size());
   }
+  display_.Flush();
   if (poll(fds.data(), fds.size(), kPollMs) < 0) return;
   size_t begin = 1;
   for (size_t i = 0; i < active_.size(); ++i) {
@@ -199,7 +216,7 @@ void Launcher::EndWith(FatalEvent event) {
   const size_t num_runs = finished_.wanted().size();
   event.message += AdviceOn(event.code, options_,
                             num_runs - finished_.Missing().size(), num_runs);
-  std::fprintf(stderr, "%s\n", FatalLine(event).c_str());
+  last_word_ = FatalLine(event) + "\n";
 }
 
 std::string DescribeProcesses(const TrainOptions& options) {
@@ -223,7 +240,8 @@ std::string DescribeProcesses(const TrainOptions& options) {
 }
 
 // Where runs that were taken come from, and of what other machine.
-void SayTaken(const TrainOptions& options, const FinishedRuns& finished) {
+void SayTaken(const TrainOptions& options, const FinishedRuns& finished,
+              Output& display) {
   const std::string here = CpuModel(SysRoot::Live());
   for (const RunSummary& run : finished.all()) {
     std::string there = here;
@@ -232,7 +250,7 @@ void SayTaken(const TrainOptions& options, const FinishedRuns& finished) {
     }
     const bool is_elsewhere = there != here;
     ConsoleObserver observer(
-        {.label = absl::StrCat(run.setting, ", seed ", run.seed)},
+        display, {.label = absl::StrCat(run.setting, ", seed ", run.seed)},
         StyleOf(options.laboratory));
     observer.OnLine(absl::StrCat(
         finished.IsWanted(run) ? "taken from " : "stays in ", options.out,
@@ -304,14 +322,23 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
     if (moved.ok() && !moved->empty()) PrintError(*moved);
     ready = moved.status();
   }
-  SayTaken(options, finished);
+  Output display(STDOUT_FILENO);
+  SayTaken(options, finished, display);
   if (ready.ok() && !finished.Missing().empty()) ready = PrepareForks(options);
   if (!ready.ok()) {
     PrintError(ready.message());
     return static_cast<int>(ExitCode::kUsage);
   }
-  int code = Launcher(options, argv, finished).Run();
-  if (const absl::Status printed = PrintResults(options, finished.all());
+  int code = 0;
+  std::string last_word;
+  {
+    Launcher launcher(options, argv, display, finished);
+    code = launcher.Run();
+    last_word = launcher.last_word();
+  }
+  std::fputs(last_word.c_str(), stderr);
+  if (const absl::Status printed =
+          PrintResults(options, display, finished.all());
       !printed.ok()) {
     PrintError(printed.message());
     if (code == 0) code = static_cast<int>(ExitCodeOf(printed));

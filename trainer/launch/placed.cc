@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -65,11 +67,12 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   const std::vector<ComparedRun>& runs = finished.wanted();
   PlacedProcess process(options, placement, parts, cancellation);
   RETURN_IF_ERROR(process.FindScheduler(static_cast<int>(runs.size())));
+  Output display(STDOUT_FILENO);
   for (const ComparedRun& run : runs) {
     const auto number = static_cast<int>(&run - runs.data()) + 1;
     const auto count = static_cast<int>(runs.size());
     ConsoleObserver observer(
-        {.label = run.label, .number = number, .count = count},
+        display, {.label = run.label, .number = number, .count = count},
         options.laboratory.log_json ? ConsoleObserver::Style::kJson
                                     : ConsoleObserver::Style::kLines);
     ASSIGN_OR_RETURN(
@@ -93,7 +96,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
     const absl::Status written = finished.Write();
     if (!written.ok()) LogWarning(written.message());
   }
-  return PrintResults(options, finished.all());
+  return PrintResults(options, display, finished.all());
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 #include "trainer/report/progress.h"
 
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -20,16 +18,6 @@ namespace {
 constexpr double kRedrawSeconds = 0.1;
 constexpr size_t kLeastBarCells = 4;  // else none: what is left is seen
 constexpr size_t kMostBarCells = 24;
-
-// A display that is gone must not end the training: errors are dropped.
-void WriteText(int fd, absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-}
 
 size_t TerminalColumns(int fd) {
   winsize size{};
@@ -90,7 +78,8 @@ std::string Prefix(const std::string& text) {
 // coming, another.
 class LineProgress : public Progress {
  public:
-  LineProgress(int fd, const Part& part) : fd_(fd), part_(part) {}
+  LineProgress(Output& display, const Part& part)
+      : display_(display), part_(part) {}
   void Update(const State& state) final {
     remaining_.See(DoneShare(state));
     const bool is_early = is_told_ || state.samples_per_s <= 0 ||
@@ -103,7 +92,7 @@ class LineProgress : public Progress {
 
  protected:
   virtual void Show(const State& state) = 0;
-  const int fd_;
+  Output& display_;
   const Part part_;
   Remaining remaining_;
 
@@ -135,14 +124,14 @@ class PlainProgress final : public LineProgress {
     Line(rest.empty() ? line : absl::StrCat(line, " ", rest));
   }
   void Line(const std::string& text) override {
-    WriteText(fd_, absl::StrCat(Prefix(part_.label), text, "\n"));
+    display_.Write(absl::StrCat(Prefix(part_.label), text, "\n"));
   }
 };
 
 class BarProgress final : public Progress {
  public:
-  BarProgress(int fd, const Part& part)
-      : fd_(fd),
+  BarProgress(Output& display, const Part& part)
+      : display_(display),
         later_(Later(part)),
         prefix_(Prefix(part.count == 1
                            ? part.label
@@ -158,17 +147,18 @@ class BarProgress final : public Progress {
       last_->evaluated = state.evaluated;
     }
     if (is_drawn_ && SecondsSince(drawn_at_) < kRedrawSeconds) return;
+    if (!display_.Flush()) return;  // the next one shows more
     Draw();
   }
   void Line(const std::string& text) override {
-    WriteText(fd_, absl::StrCat("\r\x1b[K", prefix_, text, "\n"));
+    display_.Write(absl::StrCat("\r\x1b[K", prefix_, text, "\n"));
     is_drawn_ = false;
   }
   void Finish() override {
     if (!last_) return;
     last_->evaluated = -1;
     Draw();
-    WriteText(fd_, "\n");
+    display_.Write("\n");
     last_.reset();
     is_drawn_ = false;
   }
@@ -192,7 +182,7 @@ class BarProgress final : public Progress {
     }
     // The time that is left is training's.
     if (last_->evaluated < 0) line += remaining_.Text(later_);
-    const size_t columns = TerminalColumns(fd_) - 1;
+    const size_t columns = TerminalColumns(display_.fd()) - 1;
     const size_t others = prefix_.size() + line.size() + 2;
     const size_t room = columns - std::min(columns, others);
     const size_t cells = std::min(room, kMostBarCells);
@@ -202,12 +192,12 @@ class BarProgress final : public Progress {
                                          std::string(cells - full, ' '), "]");
     line = absl::StrCat(prefix_, cells < kLeastBarCells ? "" : bar, line);
     line.resize(std::min(line.size(), columns));
-    WriteText(fd_, absl::StrCat("\r", line, "\x1b[K"));
+    display_.Write(absl::StrCat("\r", line, "\x1b[K"));
     drawn_at_ = Clock::now();
     is_drawn_ = true;
   }
 
-  const int fd_;
+  Output& display_;
   const double later_;
   const std::string prefix_;
   Remaining remaining_;
@@ -250,14 +240,15 @@ class JsonProgress final : public LineProgress {
   }
   void Write(const nlohmann::ordered_json& event) const {
     using Handler = nlohmann::ordered_json::error_handler_t;
-    WriteText(fd_, event.dump(-1, ' ', false, Handler::replace) + "\n");
+    display_.Write(event.dump(-1, ' ', false, Handler::replace) + "\n");
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Progress> MakeJsonProgress(int fd, const Progress::Part& part) {
-  return std::make_unique<JsonProgress>(fd, part);
+std::unique_ptr<Progress> MakeJsonProgress(Output& display,
+                                           const Progress::Part& part) {
+  return std::make_unique<JsonProgress>(display, part);
 }
 
 std::string ResultEvent(const RunSummary& run) {
@@ -265,10 +256,10 @@ std::string ResultEvent(const RunSummary& run) {
   return "{\"event\":\"result\"," + ToJson(run).substr(1);
 }
 
-std::unique_ptr<Progress> MakeProgress(int fd, bool is_terminal,
+std::unique_ptr<Progress> MakeProgress(Output& display, bool is_terminal,
                                        const Progress::Part& part) {
-  if (is_terminal) return std::make_unique<BarProgress>(fd, part);
-  return std::make_unique<PlainProgress>(fd, part);
+  if (is_terminal) return std::make_unique<BarProgress>(display, part);
+  return std::make_unique<PlainProgress>(display, part);
 }
 
 }  // namespace telegrad

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "base/output.h"
+
 namespace telegrad {
 
 // Shows how a run goes: on a terminal one line that is redrawn (a bar, epoch,
@@ -40,14 +42,15 @@ class Progress {
   virtual void Finish() = 0;
 };
 
-// A bar only when `fd` is a terminal and TERM is not dumb (`is_terminal`).
-std::unique_ptr<Progress> MakeProgress(int fd, bool is_terminal,
+// A bar only when `display` is a terminal and TERM is not dumb (`is_terminal`).
+std::unique_ptr<Progress> MakeProgress(Output& display, bool is_terminal,
                                        const Progress::Part& part);
 
 // Progress for programs, one JSON object per line:
 //   {"event":"progress","run":"2bit","epoch":0,"epochs":2,"batch":50,...}
 //   {"event":"message","run":"2bit","text":"..."}
 // seconds_left is null before it is known.
-std::unique_ptr<Progress> MakeJsonProgress(int fd, const Progress::Part& part);
+std::unique_ptr<Progress> MakeJsonProgress(Output& display,
+                                           const Progress::Part& part);
 
 }  // namespace telegrad

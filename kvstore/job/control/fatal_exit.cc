@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "kvstore/job/control/scheduler.h"
 
 namespace telegrad {
@@ -24,6 +25,9 @@ std::atomic<int> ending_signal{0};
 
 // Open MPI kills a second after it has sent SIGTERM.
 constexpr auto kUntilToldToAll = std::chrono::milliseconds(600);
+
+// Nobody may read standard error.
+constexpr auto kUntilSaid = std::chrono::milliseconds(500);
 
 constexpr int kEndingSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
@@ -63,8 +67,7 @@ void ExitFatally(FatalEvent event, const FatalListener& tell) {
   }
   const std::string line = tell ? "" : FatalLine(event) + "\n";
   if (tell) tell(event);
-  [[maybe_unused]] const ssize_t written =
-      write(STDERR_FILENO, line.data(), line.size());
+  WriteWithin(STDERR_FILENO, line, kUntilSaid);
   _exit(static_cast<int>(event.code));
 }
 

@@ -18,11 +18,12 @@ namespace {
 
 // What `use` makes a progress display write.
 template <typename Use>
-std::string WrittenBy(std::unique_ptr<Progress> (*make)(int fd), Use use) {
+std::string WrittenBy(std::unique_ptr<Progress> (*make)(Output& to), Use use) {
   std::array<int, 2> ends{};
   EXPECT_EQ(pipe(ends.data()), 0);
   {
-    const auto progress = make(ends[1]);
+    Output output(ends[1]);
+    const auto progress = make(output);
     use(*progress);
     progress->Finish();
   }
@@ -45,15 +46,17 @@ const Progress::Part kFifth = {
 template <typename Use>
 std::string Written(bool is_terminal, Use use) {
   return is_terminal
-             ? WrittenBy([](int fd) { return MakeProgress(fd, true, kPart); },
-                         use)
-             : WrittenBy([](int fd) { return MakeProgress(fd, false, kPart); },
-                         use);
+             ? WrittenBy(
+                   [](Output& to) { return MakeProgress(to, true, kPart); },
+                   use)
+             : WrittenBy(
+                   [](Output& to) { return MakeProgress(to, false, kPart); },
+                   use);
 }
 
 TEST(Progress, JsonLinesAreObjects) {
   const std::string text = WrittenBy(
-      [](int fd) { return MakeJsonProgress(fd, kPart); },
+      [](Output& to) { return MakeJsonProgress(to, kPart); },
       [](Progress& progress) {
         progress.Update({.num_epochs = 2,
                          .batch = 50,
@@ -107,8 +110,9 @@ TEST(Progress, WhatIsBetweenTwoLinesIsForTheBarAlone) {
                      .evaluated = 0.25});
   };
   EXPECT_EQ(Written(false, use), "");
-  EXPECT_EQ(WrittenBy([](int fd) { return MakeJsonProgress(fd, kPart); }, use),
-            "");
+  EXPECT_EQ(
+      WrittenBy([](Output& to) { return MakeJsonProgress(to, kPart); }, use),
+      "");
   const std::string bar = Written(true, use);
   EXPECT_NE(bar.find("batch 7/100 10 samples/s evaluating 25 %"),
             std::string::npos)
@@ -148,7 +152,7 @@ Progress::State Halfway(bool is_between) {
 
 TEST(Progress, ALogHasAFirstLineSoonAndTheTimeThatAllRunsTake) {
   const std::string text =
-      WrittenBy([](int fd) { return MakeProgress(fd, false, kFifth); },
+      WrittenBy([](Output& to) { return MakeProgress(to, false, kFifth); },
                 [](Progress& progress) {
                   progress.Update({.num_epochs = 1,
                                    .num_batches = 1000,
@@ -172,7 +176,7 @@ TEST(Progress, ABarHasTheNumberOfTheRunAndItsPlaceIsGivenUpFirst) {
     progress.Update(Halfway(false));
   };
   const std::string bar =
-      WrittenBy([](int fd) { return MakeProgress(fd, true, kFifth); }, use);
+      WrittenBy([](Output& to) { return MakeProgress(to, true, kFifth); }, use);
   EXPECT_NE(bar.find("8 of 18  2bit   epoch 1/1 batch 500/1000 0.39 samples/s "
                      "acc 0.5000 0:00 left"),
             std::string::npos)
@@ -181,7 +185,7 @@ TEST(Progress, ABarHasTheNumberOfTheRunAndItsPlaceIsGivenUpFirst) {
 
 TEST(Progress, JsonHasTheTimeOfThisRunAndOfAll) {
   const std::string text = WrittenBy(
-      [](int fd) { return MakeJsonProgress(fd, kFifth); },
+      [](Output& to) { return MakeJsonProgress(to, kFifth); },
       [](Progress& progress) {
         progress.Update(
             {.num_epochs = 1, .num_batches = 1000, .is_between = true});
