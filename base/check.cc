@@ -1,5 +1,7 @@
 #include "base/check.h"
 
+#include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,15 +17,20 @@ namespace telegrad {
 namespace {
 
 [[noreturn]] void EndForWantOf(const char* what) {
-  char line[160];
+  char line[320];
   const int size = std::snprintf(
       line, sizeof(line),
       "{\"event\":\"fatal\",\"code\":%d,\"reason\":\"%s\",\"message\":"
       "\"no %s\"}\n",
       static_cast<int>(ExitCode::kResourceLimit),
       ExitReason(ExitCode::kResourceLimit), what);
+  pollfd polled{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  poll(&polled, 1, 500);  // one that nobody reads must not hold this up
   [[maybe_unused]] const ssize_t written =
-      write(STDERR_FILENO, line, static_cast<size_t>(std::clamp(size, 0, 159)));
+      polled.revents == 0
+          ? 0
+          : write(STDERR_FILENO, line,
+                  static_cast<size_t>(std::clamp(size, 0, 319)));
   _exit(static_cast<int>(ExitCode::kResourceLimit));
 }
 
@@ -36,7 +43,7 @@ namespace {
     OutOfMemory(0);
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again) {
-      EndForWantOf("thread: see ulimit -u, and pids.max of a container");
+      OutOfThreads();
     }
   } catch (...) {
   }
@@ -56,6 +63,26 @@ void OutOfMemory(size_t num_bytes) {
   if (num_bytes > 0) {
     std::snprintf(wanted, sizeof(wanted), "memory for %zu bytes", num_bytes);
   }
+  EndForWantOf(wanted);
+}
+
+void OutOfThreads() {
+  const auto limit_of = [](auto resource) {
+    rlimit limit{};
+    return getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+  };
+  // Each has a stack, which is address space.
+  const rlim_t space = limit_of(RLIMIT_AS);
+  char memory[64] = "";
+  if (space != RLIM_INFINITY) {
+    std::snprintf(memory, sizeof(memory), ", of address space %llu KiB (-v)",
+                  static_cast<unsigned long long>(space / 1024));
+  }
+  char wanted[160];
+  std::snprintf(wanted, sizeof(wanted),
+                "thread: the limit of processes and threads is %lld (ulimit "
+                "-u), a container's is its pids.max%s",
+                static_cast<long long>(limit_of(RLIMIT_NPROC)), memory);
   EndForWantOf(wanted);
 }
 

@@ -10,8 +10,10 @@ namespace telegrad {
 // Writes a fatal line that says so and ends the process with exit code
 // resource_limit. `num_bytes` were wanted; 0: not known. Allocates nothing.
 [[noreturn]] void OutOfMemory(size_t num_bytes);
+// Ends it like that for a thread, and says this process's limits.
+[[noreturn]] void OutOfThreads();
 // From now on a std::bad_alloc that nobody catches, on any thread, is
-// OutOfMemory(0). For programs.
+// OutOfMemory(0), and a thread that cannot be had OutOfThreads(). For programs.
 void EndWhenOutOfMemory();
 
 }  // namespace telegrad

@@ -21,6 +21,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/resource_limit.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
 
@@ -48,8 +49,7 @@ using Addresses = std::unique_ptr<ifaddrs, void (*)(ifaddrs*)>;
 absl::StatusOr<Addresses> ListAddresses() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
-    return absl::InternalError(
-        absl::StrCat("getifaddrs: ", std::strerror(errno)));
+    return SystemError("getifaddrs", errno, absl::StatusCode::kInternal);
   }
   return Addresses(list, freeifaddrs);
 }
@@ -153,8 +153,7 @@ absl::StatusOr<std::string> AddressTowards(const std::string& host) {
   if (!fd.is_open() ||
       connect(fd.get(), reinterpret_cast<const sockaddr*>(&to.storage),
               to.length) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("no route to ", host, ": ", std::strerror(errno)));
+    return SystemError(absl::StrCat("no route to ", host), errno);
   }
   ASSIGN_OR_RETURN(const SocketAddress mine, LocalAddress(fd.get()));
   ASSIGN_OR_RETURN(HostPort parts, ParseHostPort(ToString(mine)));

@@ -1,12 +1,15 @@
 #include "base/resource_limit.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/socket.h"
 
 namespace telegrad {
 namespace {
@@ -34,6 +37,15 @@ absl::Status CheckOpenFiles(size_t count, absl::string_view what) {
   if (count <= LimitOf(RLIMIT_NOFILE)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       what, " needs about ", count, " open files: ", FilesLimit()));
+}
+
+absl::Status CheckFreeFiles(size_t count, absl::string_view what) {
+  std::vector<UniqueFd> opened;
+  while (opened.size() < count) {
+    opened.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!opened.back().is_open()) return SystemError(what, errno);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TooManyTasks(absl::string_view what, int error) {

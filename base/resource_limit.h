@@ -15,6 +15,9 @@ void RaiseOpenFileLimit();
 // the limit and the way out.
 absl::Status CheckOpenFiles(size_t count, absl::string_view what);
 
+// ResourceExhausted where not so many more can be opened now.
+absl::Status CheckFreeFiles(size_t count, absl::string_view what);
+
 // The error of fork or of a thread that did not start.
 absl::Status TooManyTasks(absl::string_view what, int error);
 

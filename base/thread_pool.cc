@@ -4,12 +4,13 @@
 
 #include "base/clock.h"
 #include "base/short_slices.h"
+#include "base/start_thread.h"
 
 namespace telegrad {
 
 ThreadPool::ThreadPool(int num_threads) {
   for (int i = 0; i < num_threads; ++i) {
-    threads_.emplace_back([this] { Run(); });
+    threads_.push_back(StartThread([this] { Run(); }));
   }
 }
 

@@ -2,8 +2,10 @@
 #include <cstdio>
 #include <string>
 
+#include "base/check.h"
 #include "base/command_line.h"
 #include "base/exit_code.h"
+#include "base/resource_limit.h"
 #include "perf/network/commands.h"
 #include "perf/options.h"
 #include "transport/transport.h"
@@ -38,6 +40,8 @@ constexpr Subcommand kSubcommands[] = {
 }  // namespace telegrad::perf
 
 int main(int argc, char** argv) {
+  telegrad::EndWhenOutOfMemory();
+  telegrad::RaiseOpenFileLimit();
   CLI::App app("Measures what Telegrad's parts can do on this machine.",
                "telegrad-perf");
   app.set_version_flag("--version", TELEGRAD_VERSION);

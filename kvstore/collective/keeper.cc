@@ -1,6 +1,7 @@
 #include "kvstore/collective/keeper.h"
 
 #include "base/clock.h"
+#include "base/start_thread.h"
 
 namespace telegrad::collective {
 namespace {
@@ -14,7 +15,7 @@ constexpr Duration kNap = std::chrono::seconds(1);
 }  // namespace
 
 Keeper::Keeper(TransportContext& context)
-    : context_(context), thread_([this] { Run(); }) {}
+    : context_(context), thread_(StartThread([this] { Run(); })) {}
 
 Keeper::~Keeper() {
   Stop(State::kEnding, /*drives=*/false);

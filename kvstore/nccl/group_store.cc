@@ -4,6 +4,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
@@ -168,7 +169,7 @@ absl::Status GroupStore::Open() {
   std::vector<absl::Status> opened(count);
   for (size_t i = 0; i < count; ++i) ranks_.push_back(std::make_unique<Rank>());
   for (size_t i = 0; i < count; ++i) {
-    ranks_[i]->thread = std::thread([this, i, &meeting, &opened] {
+    ranks_[i]->thread = StartThread([this, i, &meeting, &opened] {
       opened[i] = OpenRank(i, [&](const std::string& mine, TimePoint deadline) {
         return meeting.Give(i, mine, deadline);
       });
@@ -182,7 +183,7 @@ absl::Status GroupStore::Open() {
                         absl::StrCat("device ", i, ": ", opened[i].message()));
   }
   for (size_t i = 0; i < count; ++i) {
-    ranks_[i]->thread = std::thread([this, i] { RunRank(i); });
+    ranks_[i]->thread = StartThread([this, i] { RunRank(i); });
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/fatal_exit.h"
 #include "kvstore/job/control/job.h"
@@ -70,7 +71,7 @@ absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {
     DistOptions own = dist;
     own.wanted_rank = WantedRank(parts_.server_rank);
     if (works) own.on_wait = [](const std::string&) {};  // the worker says it
-    server = std::thread([own, tells = scheduler.get()] {
+    server = StartThread([own, tells = scheduler.get()] {
       const absl::Status status =
           RunServer({.job = own, .num_threads = own.num_threads});
       if (status.ok()) return;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/codec/checks.h"
@@ -37,7 +38,7 @@ TierOneStore::TierOneStore(const StoreOptions& options,
       num_devices_(static_cast<size_t>(options.num_devices)),
       second_(std::move(second)),
       pool_(std::make_unique<ThreadPool>(options.num_threads)),
-      results_([this] { RunResults(); }) {}
+      results_(StartThread([this] { RunResults(); })) {}
 
 TierOneStore::~TierOneStore() { Close(); }
 

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/network_device.h"
 #include "base/socket.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "topology/detect.h"
 #include "topology/import.h"
@@ -67,7 +68,7 @@ MachineDetection::MachineDetection(Look look, Duration patience)
       std::chrono::duration_cast<std::chrono::seconds>(patience).count(),
       " seconds"));
   thread_ =
-      std::thread([state = state_, host = late_.host, look = std::move(look)] {
+      StartThread([state = state_, host = late_.host, look = std::move(look)] {
         MachineReport report{
             .host = host, .boot_id = OwnBootId(), .machine = look()};
         MutexLock lock(&state->mutex);

@@ -10,6 +10,7 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/socket.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kvstore/job/launch/placement.h"
@@ -274,8 +275,8 @@ absl::Status telegrad_job::StartScheduler(const Setup& setup) {
                                      .timing = options_.timing,
                                      .cancellation = cancellation_}));
   options_.scheduler_address = scheduler_->address();
-  parts_.push_back(std::async(
-      std::launch::async, [scheduler = scheduler_.get(), verdict = verdict_] {
+  parts_.push_back(
+      StartAsync([scheduler = scheduler_.get(), verdict = verdict_] {
         FatalEvent event;
         const absl::Status status = scheduler->Wait(&event);
         if (!status.ok()) verdict->Set(event);
@@ -296,7 +297,7 @@ void telegrad_job::StartServer(int rank) {
   options.on_fatal = [verdict = verdict_](const FatalEvent& event) {
     verdict->Set(event);
   };
-  parts_.push_back(std::async(std::launch::async, [options] {
+  parts_.push_back(StartAsync([options] {
     return telegrad::RunServer(
         {.job = options, .num_threads = options.num_threads});
   }));
@@ -355,7 +356,7 @@ absl::Status telegrad_job::Close(TimePoint deadline) {
       (options_.part != nullptr || !group_->data_path().plan.pushers.empty())) {
     // Its part of the sums ends when the others have left, too.
     joined_ = nullptr;
-    parts_.push_back(std::async(std::launch::async, [this] {
+    parts_.push_back(StartAsync([this] {
       group_.reset();
       return absl::OkStatus();
     }));

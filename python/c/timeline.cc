@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace telegrad::c {
 namespace {
 
@@ -10,7 +12,9 @@ constexpr uint64_t kStop = 0;  // no tag of an operation
 }  // namespace
 
 OperationEnds::OperationEnds(Timeline& timeline, size_t most)
-    : timeline_(timeline), most_(most), thread_([this] { Run(); }) {}
+    : timeline_(timeline),
+      most_(most),
+      thread_(StartThread([this] { Run(); })) {}
 
 OperationEnds::~OperationEnds() {
   Ticket().NotifyTo(done_, kStop);

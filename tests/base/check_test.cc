@@ -1,6 +1,8 @@
 #include "base/check.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -9,9 +11,11 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/exit_code.h"
+#include "base/start_thread.h"
 
 namespace telegrad {
 namespace {
@@ -50,7 +54,27 @@ TEST(OutOfMemory, IsWhatAnUncaughtBadAllocIsOnAnyThread) {
                                EAGAIN, std::generic_category())))
             .join();
       },
-      ::testing::ExitedWithCode(kMemoryCode), "no thread: see ulimit -u");
+      ::testing::ExitedWithCode(kMemoryCode),
+      "no thread: the limit of .*ulimit -u");
+}
+
+TEST(OutOfThreads, EndsALibrarysProcessAndNamesItsLimits) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer has more address space than that";
+#endif
+  const auto start_many = [] {
+    rlimit limit{};
+    limit.rlim_cur = limit.rlim_max = rlim_t{4} << 30;
+    setrlimit(RLIMIT_AS, &limit);
+    std::vector<std::thread> threads;
+    for (;;) {
+      threads.push_back(StartThread([] {
+        for (;;) pause();
+      }));
+    }
+  };
+  EXPECT_EXIT(start_many(), ::testing::ExitedWithCode(kMemoryCode),
+              "no thread: .*ulimit -u.*address space 4194304 KiB");
 }
 
 }  // namespace

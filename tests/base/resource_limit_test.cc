@@ -43,6 +43,8 @@ TEST(ResourceLimit, FilesAreCountedAgainstTheLimitThatIsRaised) {
     if (!absl::IsResourceExhausted(poller.Open())) std::_Exit(3);
     RaiseOpenFileLimit();
     if (!CheckOpenFiles(50, "ten members").ok()) std::_Exit(4);
+    if (!CheckFreeFiles(30, "a few").ok()) std::_Exit(5);
+    if (!absl::IsResourceExhausted(CheckFreeFiles(50, "more"))) std::_Exit(6);
     const absl::Status refused = CheckOpenFiles(51, "ten members");
     std::fprintf(stderr, "%s\n", refused.ToString().c_str());
     std::_Exit(0);

@@ -492,6 +492,13 @@ class Usage(SystemTest):
                  "2"], code=32, prefix=["prlimit", f"--nofile={limit}"])
             self.assertIn("ulimit -n", run.stderr())
             self.assertIn(f"open files is {limit}", run.stderr())
+        # Of any number that is too small: UCX's assertion was a dead peer.
+        for limit in (8, 10, 11, 12, 13, 14):
+            run = self.start([*SHORT, "--transport", "tcp"],
+                             prefix=["prlimit", f"--nofile={limit}"])
+            if self.wait(run, 120) != 0:
+                self.assertEqual(run.process.returncode, 32, run.output())
+                self.assertIn(f"open files is {limit}", run.stderr())
 
     def test_results_that_cannot_be_written_are_an_error(self):
         run = self.start(["--out", "results", *SHORT])

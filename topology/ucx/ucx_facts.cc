@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/resource_limit.h"
 #include "base/vendor.h"
 
 namespace telegrad {
@@ -95,6 +96,15 @@ void AddUcxFacts(const TopologyOptions& /*options*/, Machine& machine) {
   ucp_get_version(&major, &minor, &release);
   machine.capabilities.ucx_version =
       absl::StrCat(major, ".", minor, ".", release);
+  // With fewer it ends the process by an assertion.
+  if (const absl::Status enough = CheckFreeFiles(16, "asking UCX");
+      !enough.ok()) {
+    machine.capabilities.why["ucx_rdma"].push_back(
+        {.what = "not asked",
+         .source = "uct_query_components",
+         .raw = std::string(enough.message())});
+    return;
+  }
   AskComponents(machine.capabilities);
   AskMemoryTypes(machine.capabilities);
 }

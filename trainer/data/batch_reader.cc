@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/start_thread.h"
 
 namespace telegrad {
 namespace {
@@ -21,7 +22,7 @@ BatchReader::BatchReader(const Dataset& dataset,
     slot.batch.values.resize(largest_batch * dataset.values_per_sample());
     slot.batch.labels.resize(largest_batch * dataset.labels_per_sample());
   }
-  thread_ = std::thread([this] { Run(); });
+  thread_ = StartThread([this] { Run(); });
 }
 
 BatchReader::~BatchReader() {

@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/resource_limit.h"
 #include "base/socket.h"
 
 namespace telegrad::tcp {
@@ -70,10 +71,7 @@ absl::Status SetCongestionControl(int socket, absl::string_view name) {
 absl::Status CheckCongestion(absl::string_view wish) {
   if (wish == "auto" || wish == "system") return absl::OkStatus();
   const UniqueFd socket = NewSocket();
-  if (!socket.is_open()) {
-    return absl::UnavailableError(
-        absl::StrCat("socket: ", std::strerror(errno)));
-  }
+  if (!socket.is_open()) return SystemError("socket", errno);
   return SetCongestionControl(socket.get(), wish);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/resource_limit.h"
 
 namespace telegrad::ucx {
 namespace {
@@ -36,8 +37,7 @@ absl::StatusOr<std::string> InterfaceOf(const SocketAddress& address) {
   const auto* raw = reinterpret_cast<const sockaddr*>(&address.storage);
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
-    return absl::InternalError(
-        absl::StrCat("getifaddrs: ", std::strerror(errno)));
+    return SystemError("getifaddrs", errno, absl::StatusCode::kInternal);
   }
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
   for (const ifaddrs* it = list; it != nullptr; it = it->ifa_next) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 
 namespace telegrad::collective {
@@ -100,7 +101,7 @@ void Communicator::End(bool is_whole) {
        stream = stream_,
        is_whole] { EndNow(library, device, communicator, stream, is_whole); });
   std::future<void> ended = end.get_future();
-  std::thread thread(std::move(end));
+  std::thread thread = StartThread(std::move(end));
   const auto grace = 2 * kCloseGrace;
   if (ended.wait_for(grace) == std::future_status::ready) {
     thread.join();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 
 // The calls of a member; client_loop.cc has the thread behind them.
@@ -63,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Job>> Job::Join(const JoinRequest& request) {
 }
 
 JobClient::JobClient(const JoinRequest& request) : request_(request) {
-  thread_ = std::thread([this] { Run(); });
+  thread_ = StartThread([this] { Run(); });
   if (request_.cancellation == nullptr) return;
   cancel_id_ = request_.cancellation->Add(
       [this](const FatalEvent& event) { Fail(event); });

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/output.h"
+#include "base/start_thread.h"
 #include "kvstore/job/control/scheduler.h"
 
 namespace telegrad {
@@ -94,7 +95,7 @@ EndBySignal::EndBySignal(std::string self,
   signals_ = UniqueFd(fds[0]);
   writing_ = UniqueFd(fds[1]);
   handler_pipe = fds[1];
-  thread_ = std::thread([this] { Run(); });
+  thread_ = StartThread([this] { Run(); });
   Handle(OnSignal);
 }
 

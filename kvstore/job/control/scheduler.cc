@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/socket.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/scheduler_connections.h"
 #include "kvstore/job/control/scheduler_state.h"
@@ -28,7 +29,7 @@ class SchedulerImpl : public Scheduler {
         cancellation_(options.cancellation),
         job_(options, OwnHostName(), Clock::now()),
         connections_(options, std::move(listener), &job_) {
-    thread_ = std::thread([this] { Run(); });
+    thread_ = StartThread([this] { Run(); });
     if (cancellation_ == nullptr) return;
     cancel_id_ =
         cancellation_->Add([this](const FatalEvent& event) { Fail(event); });

@@ -1,6 +1,7 @@
 #include "kvstore/job/path/hosted_part.h"
 
 #include "base/exit_code.h"
+#include "base/start_thread.h"
 #include "kvstore/job/control/cancellation.h"
 #include "kvstore/job/control/fatal_event.h"
 
@@ -18,7 +19,7 @@ HostedPart::HostedPart(const JobOptions& job)
   own.on_wait = [](const std::string&) {};  // the worker says it
   own.cancellation = cancellation_;
   thread_ =
-      std::thread([this, own = std::move(own)] { status_ = own.part(own); });
+      StartThread([this, own = std::move(own)] { status_ = own.part(own); });
 }
 
 HostedPart::~HostedPart() { Join(); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/ps/wire/job_config.h"
@@ -42,7 +43,7 @@ HostStore::HostStore(const StoreOptions& options, const StoreTraits& traits,
       second_(workers_->pushes() ? second(*workers_->pushers()) : nullptr),
       reader_(workers_->pushes() ? nullptr
                                  : MakeReader(options, traits_, *workers_)),
-      chains_([this] { RunChains(); }) {}
+      chains_(StartThread([this] { RunChains(); })) {}
 
 HostStore::~HostStore() { Close(); }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/exit_code.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/job_options.h"
@@ -100,7 +101,7 @@ absl::StatusOr<std::unique_ptr<HostWorkers>> HostWorkers::Join(
         [host = workers.get()](const absl::Status& why) {
           host->OnHostFailure(why);
         });
-    workers->watcher_ = std::thread([host = workers.get()] { host->Watch(); });
+    workers->watcher_ = StartThread([host = workers.get()] { host->Watch(); });
   }
   return workers;
 }

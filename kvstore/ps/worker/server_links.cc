@@ -8,6 +8,7 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/short_slices.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/job_options.h"
@@ -135,7 +136,7 @@ void ServerLinks::Start() {
     MutexLock lock(&mutex_);
     is_open_ = true;
   }
-  thread_ = std::thread([this] { Run(); });
+  thread_ = StartThread([this] { Run(); });
 }
 
 void ServerLinks::Join() {

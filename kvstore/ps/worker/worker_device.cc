@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/short_slices.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kernels/tool_range.h"
@@ -41,7 +42,7 @@ WorkerDevice::WorkerDevice(std::unique_ptr<DeviceLane> lane,
                            ChunkPipeline* pipeline)
     : lane_(std::move(lane)),
       pipeline_(*pipeline),
-      thread_([this] { Run(); }) {}
+      thread_(StartThread([this] { Run(); })) {}
 
 WorkerDevice::~WorkerDevice() {
   {
