@@ -133,10 +133,10 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
 }
 
 absl::StatusOr<Connection*> TcpContext::Add(PeerSocket peer, bool is_accepted) {
-  connection->is_accepted = is_accepted;
   auto connection = std::make_unique<Connection>(
       std::move(peer), MaxHeaderBytes(options_),
       Proof(options_.key, /*is_client=*/!is_accepted));
+  connection->is_accepted = is_accepted;
   connection->id = connections_.NewId();
   if (connection->socket.is_open()) {
     if (!connection->is_local()) SetDataOptions(connection->socket.get());
