@@ -276,7 +276,7 @@ absl::Status telegrad_job::StartScheduler(const Setup& setup) {
                                      .cancellation = cancellation_}));
   options_.scheduler_address = scheduler_->address();
   parts_.push_back(
-      StartAsync([scheduler = scheduler_.get(), verdict = verdict_] {
+      telegrad::StartAsync([scheduler = scheduler_.get(), verdict = verdict_] {
         FatalEvent event;
         const absl::Status status = scheduler->Wait(&event);
         if (!status.ok()) verdict->Set(event);
@@ -297,7 +297,7 @@ void telegrad_job::StartServer(int rank) {
   options.on_fatal = [verdict = verdict_](const FatalEvent& event) {
     verdict->Set(event);
   };
-  parts_.push_back(StartAsync([options] {
+  parts_.push_back(telegrad::StartAsync([options] {
     return telegrad::RunServer(
         {.job = options, .num_threads = options.num_threads});
   }));
@@ -356,7 +356,7 @@ absl::Status telegrad_job::Close(TimePoint deadline) {
       (options_.part != nullptr || !group_->data_path().plan.pushers.empty())) {
     // Its part of the sums ends when the others have left, too.
     joined_ = nullptr;
-    parts_.push_back(StartAsync([this] {
+    parts_.push_back(telegrad::StartAsync([this] {
       group_.reset();
       return absl::OkStatus();
     }));
