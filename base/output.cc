@@ -12,8 +12,8 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMostWaitingBytes = size_t{1} << 20;
-// A quarter of a pipe; the rest is for what has to be said.
-constexpr int kBehindBytes = 16 * 1024;
+// Of a pipe's 64 KiB; the rest is for what has to be said.
+constexpr int kBehindBytes = 40 * 1024;
 
 bool TakesMore(int fd, Duration patience) {
   pollfd polled{.fd = fd, .events = POLLOUT, .revents = 0};

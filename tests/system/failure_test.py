@@ -100,7 +100,7 @@ class Failure(SystemTest):
         run = self.start(self.TALKATIVE)
         self.wait_for_training(run)
         os.kill(run.pid, signal.SIGSTOP)
-        self.wait_for_steps(3000)
+        self.wait_for_steps(2000)
         os.kill(self.member("worker 1"), signal.SIGKILL)
         self.assertTrue(wait_until(
             lambda: set(processes_in(self.folder)) == {run.pid}, KILL_SECONDS),
@@ -113,26 +113,26 @@ class Failure(SystemTest):
         for after in ("read", "ended"):
             with self.subTest(after):
                 shutil.rmtree(self.path("ck"), ignore_errors=True)
-                with subprocess.Popen(
-                        [BINARY, *self.TALKATIVE], cwd=self.folder,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.PIPE) as run:
-                    self.wait_for_steps(3000)
-                    os.kill(self.member("worker 1"), signal.SIGKILL)
-                    self.assertTrue(wait_until(
-                        lambda: set(processes_in(self.folder)) == {run.pid},
-                        KILL_SECONDS), processes_in(self.folder))
-                    if after == "ended":
-                        wait_until(lambda: select.select(
-                            [run.stderr], [], [], 0)[0], 5)
-                        run.terminate()
-                        self.assertEqual(run.wait(5), -signal.SIGTERM)
-                    out, err = run.communicate(timeout=20)
-                    self.assertIn(b'"code":20', err)
-                    if after == "read":
-                        self.assertEqual(run.returncode, 20)
-                        lines = out.decode().splitlines()
-                        self.assertGreater(len(lines), 1000)
+                run = subprocess.Popen(
+                    [BINARY, *self.TALKATIVE], cwd=self.folder,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.addCleanup(run.communicate)
+                self.addCleanup(run.kill)  # before that
+                self.wait_for_steps(2000)
+                os.kill(self.member("worker 1"), signal.SIGKILL)
+                self.assertTrue(wait_until(
+                    lambda: set(processes_in(self.folder)) == {run.pid},
+                    KILL_SECONDS), processes_in(self.folder))
+                if after == "ended":
+                    wait_until(lambda: select.select(
+                        [run.stderr], [], [], 0)[0], 5)
+                    run.terminate()
+                    self.assertEqual(run.wait(5), -signal.SIGTERM)
+                out, err = run.communicate(timeout=20)
+                self.assertIn(b'"code":20', err)
+                if after == "read":
+                    self.assertEqual(run.returncode, 20)
+                    self.assertGreater(len(out.decode().splitlines()), 1000)
 
     def test_killed_launcher_takes_all_with_it(self):
         run = self.start_endless()

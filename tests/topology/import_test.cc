@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "topology/hwloc/fill.h"
 #include "topology/machine_json.h"
@@ -343,6 +345,11 @@ TEST(Import, NamesFilesThatAreNone) {
   for (const char* path : {"/dev/null", "/dev/zero"}) {
     EXPECT_THAT(MachineFromFile(path).status().message(), HasSubstr(path));
   }
+  const std::string fifo = ::testing::TempDir() + "/no-machine.fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);  // it held the reader up
+  EXPECT_THAT(MachineFromFile(fifo).status().message(),
+              HasSubstr("no regular file"));
+  unlink(fifo.c_str());
   const absl::Status folder = MachineFromFile(Path("")).status();
   EXPECT_EQ(folder.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(folder.message(), HasSubstr("a recorded /sys"));

@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/input_file.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -23,7 +25,9 @@ struct ReaderDeleter {
 };
 using Reader = std::unique_ptr<archive, ReaderDeleter>;
 
-absl::StatusOr<Reader> OpenReader(const std::string& path) {
+// `file` outlives it.
+absl::StatusOr<Reader> OpenReader(const std::string& path,
+                                  const UniqueFd& file) {
   Reader reader(archive_read_new());
   archive_read_support_filter_gzip(reader.get());
   archive_read_support_filter_bzip2(reader.get());
@@ -31,8 +35,7 @@ absl::StatusOr<Reader> OpenReader(const std::string& path) {
   archive_read_support_filter_zstd(reader.get());
   archive_read_support_format_tar(reader.get());
   constexpr size_t kBlock = 65536;
-  if (archive_read_open_filename(reader.get(), path.c_str(), kBlock) !=
-      ARCHIVE_OK) {
+  if (archive_read_open_fd(reader.get(), file.get(), kBlock) != ARCHIVE_OK) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", archive_error_string(reader.get())));
   }
@@ -66,7 +69,8 @@ absl::Status ReadEntry(archive* reader, const std::string& path,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FileTree>> ReadArchive(const std::string& path) {
-  ASSIGN_OR_RETURN(const Reader reader, OpenReader(path));
+  ASSIGN_OR_RETURN(const UniqueFd file, OfFlag(path, OpenFile(path)));
+  ASSIGN_OR_RETURN(const Reader reader, OpenReader(path, file));
   auto tree = std::make_unique<MemoryTree>();
   size_t total = 0;
   while (true) {
