@@ -12,7 +12,7 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMostWaitingBytes = size_t{1} << 20;
-// Of a pipe's 64 KiB; the rest is for what has to be said.
+// A pipe holds 64 KiB, whose rest is left for what has to be said.
 constexpr int kBehindBytes = 40 * 1024;
 
 bool TakesMore(int fd, Duration patience) {
