@@ -1,4 +1,5 @@
 """telegrad-launch on one host: real jobs, and how they end."""
+import base64
 import importlib.util
 import json
 import os
@@ -151,6 +152,24 @@ class Local(LaunchCase):
                 (["-n", "2"], 2, "no PROGRAM")):
             with self.subTest(" ".join(words)):
                 self.assertIn(text, self.run_to_end(*words, code=code, seconds=20))
+
+    def test_kubectl_gets_job_and_secret_on_its_standard_input(self):
+        program = os.path.join(self.folder, "kubectl")
+        with open(program, "w") as file:
+            file.write("#!/bin/sh\necho \"$@\" > arguments\ncat > input\nexit 3\n")
+        os.chmod(program, 0o755)
+        self.environment["PATH"] = f"{self.folder}:{os.environ['PATH']}"
+        self.run_to_end("--cluster", "kubernetes", "--image", "x:1", "-n", "2", "--", "true",
+                        code=3)
+        with open(os.path.join(self.folder, "arguments")) as file:
+            self.assertEqual(file.read(), "apply -f -\n")
+        with open(os.path.join(self.folder, "input")) as file:
+            service, job, secret = file.read().split("---\n")
+        self.assertIn("kind: Service", service)
+        self.assertIn("completions: 2", job)
+        secret = json.loads(secret)
+        self.assertEqual((secret["kind"], secret["metadata"]["name"]), ("Secret", "telegrad"))
+        self.assertEqual(len(base64.b64decode(secret["data"]["secret"])), 32)
 
     def test_it_needs_nothing_else_of_telegrad(self):
         program = ("import runpy, sys\nsys.argv[1:] = ['--dry-run', '--', 'true']\n"
