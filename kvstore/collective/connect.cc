@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,9 @@
 // rank and a digest of all addresses; they answer with theirs.
 namespace telegrad::collective {
 namespace {
+
+// Between tries to reach a rank.
+constexpr Duration kPause = std::chrono::milliseconds(200);
 
 // What all ranks must have alike, besides addresses.
 std::string SettingsOf(const GroupOptions& options) {
@@ -96,26 +100,41 @@ absl::Status Mesh::Connect(const AddressExchange& exchange) {
   digest_ = (uint64_t{Crc32c(all.data(), all.size())} << 32) |
             Crc32c(all.data(), all.size(), 1);
   RETURN_IF_ERROR(Separate(settings, &texts));
-  for (int to = 0; to < rank(); ++to) {
-    ASSIGN_OR_RETURN(const EndpointId endpoint, context_->Connect(texts[to]));
-    ranks_.Add(to, endpoint);
-    RETURN_IF_ERROR(Post(to, MessageKind::kHello, 0, {}, nullptr));
-  }
-  return AwaitPeers(deadline);
+  addresses_ = std::move(texts);
+  const absl::Status status = AwaitPeers(deadline);
+  addresses_.clear();
+  strangers_.CutLate({}, [this](EndpointId id) { context_->Close(id); });
+  return status;
 }
 
+// Ranks that had no place for this one are tried again.
 absl::Status Mesh::AwaitPeers(TimePoint deadline) {
+  TimePoint reach_at;
   while (!ranks_.Missing().empty()) {
+    const TimePoint now = Clock::now();
     for (int peer = 0; peer < world_size(); ++peer) {
-      RETURN_IF_ERROR(CheckPeer(peer));
+      if (ranks_.has_greeted(peer) || now >= deadline) {
+        RETURN_IF_ERROR(CheckPeer(peer));
+      }
     }
-    if (Clock::now() >= deadline) {
+    RETURN_IF_ERROR(agreement_.broken());
+    if (now >= deadline) {
       return WithExitCode(ExitCode::kJoinTimeout,
                           absl::DeadlineExceededError(absl::StrCat(
                               "group: rank ", rank(), " received nothing from ",
                               "rank ", ranks_.Missing(), " in time")));
     }
-    context_->Progress(deadline);
+    strangers_.CutLate(kGreetGrace,
+                       [this](EndpointId id) { context_->Close(id); });
+    for (const int to :
+         now < reach_at ? std::vector<int>() : ranks_.TakeUnreached()) {
+      ASSIGN_OR_RETURN(const EndpointId endpoint,
+                       context_->Connect(addresses_[static_cast<size_t>(to)]));
+      ranks_.Add(to, endpoint);
+      RETURN_IF_ERROR(Post(to, MessageKind::kHello, 0, {}, nullptr));
+      reach_at = now + kPause;
+    }
+    context_->Progress(std::min<TimePoint>(deadline, now + kPause));
   }
   return agreement_.broken();
 }

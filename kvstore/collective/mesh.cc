@@ -12,6 +12,8 @@ namespace {
 
 // Messages; a rank is a few collectives ahead.
 constexpr size_t kMaxInbox = 1024;
+// Who have not said their rank, beside all ranks: these may come at once.
+constexpr size_t kMaxStrangers = 64;
 constexpr Duration kAbortGrace = std::chrono::seconds(1);
 
 }  // namespace
@@ -168,6 +170,16 @@ absl::StatusOr<bool> Mesh::IsReady(int from) {
   return true;
 }
 
+// It is heard when it says its rank, if somebody is still to come.
+void Mesh::OnAccept(EndpointId endpoint) {
+  const auto cut = [this](EndpointId id) { context_->Close(id); };
+  if (addresses_.empty() ||
+      !strangers_.MakeRoom(kMaxStrangers + inboxes_.size(), cut)) {
+    return cut(endpoint);
+  }
+  strangers_.Add(endpoint);
+}
+
 absl::StatusOr<Bytes> Mesh::OnHeader(EndpointId from, ConstBytes header,
                                      size_t payload_bytes) {
   ++num_events_;
@@ -178,6 +190,7 @@ absl::StatusOr<Bytes> Mesh::OnHeader(EndpointId from, ConstBytes header,
       return absl::InvalidArgumentError("hello of another group");
     }
     RETURN_IF_ERROR(ranks_.Greet(from, heard.rank));
+    strangers_.Remove(from);
     const auto named = static_cast<int>(heard.rank);
     if (named > rank()) {
       RETURN_IF_ERROR(Post(named, MessageKind::kHello, 0, {}, nullptr));
@@ -256,6 +269,7 @@ void Mesh::OnMessage(EndpointId from, ConstBytes header, Bytes) {
 
 void Mesh::OnClosed(EndpointId endpoint, const absl::Status& why) {
   ++num_events_;
+  strangers_.Remove(endpoint);
   const int peer = ranks_.Remove(endpoint, why);
   if (peer >= 0) inboxes_[peer].announced.clear();
 }

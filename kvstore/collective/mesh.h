@@ -16,6 +16,7 @@
 #include "kvstore/collective/keeper.h"
 #include "kvstore/collective/message.h"
 #include "kvstore/collective/rank_table.h"
+#include "transport/greeting.h"
 #include "transport/transport.h"
 
 namespace telegrad::collective {
@@ -117,7 +118,7 @@ class Mesh : public TransportHandler {
     return agreement_.broken();
   }
 
-  void OnAccept(EndpointId) override {}  // heard when it says its rank
+  void OnAccept(EndpointId endpoint) override;
   absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
                                  size_t payload_bytes) override;
   void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
@@ -149,6 +150,8 @@ class Mesh : public TransportHandler {
   const GroupOptions options_;
   BufferPool pool_;
   Buffer discarded_;  // where data goes that nobody wants any more
+  std::vector<std::string> addresses_;  // by rank, until all have greeted
+  Strangers<EndpointId> strangers_;     // they have not said their rank
   RankTable ranks_;
   Agreement agreement_;
   std::vector<Inbox> inboxes_;  // by rank

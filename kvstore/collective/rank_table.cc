@@ -5,6 +5,18 @@
 
 namespace telegrad::collective {
 
+std::vector<int> RankTable::TakeUnreached() {
+  std::vector<int> unreached;
+  for (int rank = 0; rank < rank_; ++rank) {
+    Peer& peer = peers_[rank];
+    const bool is_tried = peer.endpoint != 0 && peer.gone.ok();
+    if (peer.has_greeted || is_tried) continue;
+    peer.gone = absl::OkStatus();
+    unreached.push_back(rank);
+  }
+  return unreached;
+}
+
 void RankTable::Add(int rank, EndpointId endpoint) {
   peers_[rank].endpoint = endpoint;
   rank_of_[endpoint] = rank;

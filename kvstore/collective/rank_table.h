@@ -17,12 +17,16 @@ class RankTable {
   RankTable(int rank, int world_size)
       : rank_(rank), peers_(static_cast<size_t>(world_size)) {}
 
+  // Ranks below to connect to: not yet tried, or gone before their hello, which
+  // is forgotten.
+  std::vector<int> TakeUnreached();
   // To a rank below.
   void Add(int rank, EndpointId endpoint);
   // A hello has come. InvalidArgument if none of that rank is due there.
   absl::Status Greet(EndpointId from, uint32_t rank);
   std::string Missing() const;  // no hello from them: "2, 3"
 
+  bool has_greeted(int rank) const { return peers_[rank].has_greeted; }
   // -1: it belongs to none.
   int Find(EndpointId endpoint) const;
   EndpointId endpoint(int rank) const { return peers_[rank].endpoint; }

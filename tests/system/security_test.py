@@ -3,10 +3,13 @@
 import os
 import re
 import secrets
+import socket
 import subprocess
+import threading
+import time
 import unittest
 
-from harness import SHORT
+from harness import SHORT, free_ports
 from placed import PlacedTest
 
 
@@ -20,6 +23,109 @@ def outside_address():
     found = [address for address in re.findall(r"inet ([\d.]+)/", text)
              if not address.startswith("127.")]
     return found[0] if found else None
+
+
+def listening_ports(pid):
+    """TCP ports of 127.0.0.1 that a process listens on."""
+    inodes = set()
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            link = os.readlink(f"/proc/{pid}/fd/{name}")
+            inodes.update(re.findall(r"^socket:\[(\d+)\]$", link))
+        with open(f"/proc/{pid}/net/tcp") as file:
+            rows = [line.split() for line in file.readlines()[1:]]
+    except OSError:
+        return set()
+    return {int(row[1].split(":")[1], 16) for row in rows
+            if row[3] == "0A" and row[9] in inodes}
+
+
+class IdleStrangers:
+    """Connect to each port as soon as it is there, and say nothing."""
+
+    MOST = 150  # at each port
+
+    def __init__(self, runs):
+        self.runs = list(runs)
+        self.sockets = []
+        self.ports = set()
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.crowd)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.is_over.set()
+        self.thread.join()
+        for each in self.sockets:
+            each.close()
+
+    def crowd(self):
+        while not self.is_over.is_set():
+            for run in self.runs:
+                for port in listening_ports(run.pid) - self.ports:
+                    self.ports.add(port)
+                    self.knock(port)
+            time.sleep(0.002)
+
+    def knock(self, port):
+        for _ in range(self.MOST):
+            stranger = socket.socket()
+            stranger.setblocking(False)
+            stranger.connect_ex(("127.0.0.1", port))
+            self.sockets.append(stranger)
+
+
+class FlippingProxy:
+    """Passes connections on to a port; flips a bit of each of the first ones.
+
+    `flips`: (by whom, which byte), one for each connection.
+    """
+
+    def __init__(self, to_port, flips):
+        self.to_port = to_port
+        self.flips = list(flips)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self.to_port))
+            except OSError:  # it tries again
+                client.close()
+                continue
+            flip = self.flips.pop(0) if self.flips else (None, 0)
+            for who, source, sink in (("client", client, server),
+                                      ("server", server, client)):
+                at = flip[1] if flip[0] == who else None
+                threading.Thread(target=self.pump, args=(source, sink, at),
+                                 daemon=True).start()
+
+    @staticmethod
+    def pump(source, sink, flip_at):
+        passed = 0
+        try:
+            while data := bytearray(source.recv(65536)):
+                if flip_at is not None and 0 <= flip_at - passed < len(data):
+                    data[flip_at - passed] ^= 4
+                passed += len(data)
+                sink.sendall(data)
+        except OSError:
+            pass
+        for each in (source, sink):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        source.close()
 
 
 class Security(PlacedTest):
@@ -49,6 +155,32 @@ class Security(PlacedTest):
         path = self.write_secret("secret")
         runs = self.start_dmlc([*SHORT, "--secret-file", path])
         self.wait_all(runs.values())
+
+    def test_a_bit_that_flips_in_a_handshake_is_a_new_try(self):
+        path = self.write_secret("secret")
+        port = free_ports(4)
+        # Behind four bytes of length: magic, rank, nonce, check; nonce, MAC.
+        flips = [("client", 4), ("client", 13), ("client", 30),
+                 ("server", 20), ("server", 60)]
+        proxy = FlippingProxy(port, flips)
+        ports = {name: port for name in ("scheduler", "server 0", "worker 0")}
+        ports["worker 1"] = proxy.port
+        runs = self.start_dmlc(
+            [*SHORT, "--secret-file", path],
+            env={name: {"DMLC_PS_ROOT_PORT": str(each)}
+                 for name, each in ports.items()})
+        self.wait_all(runs.values())
+        self.assertEqual(proxy.flips, [])
+        proxy.listener.close()
+
+    def test_idle_strangers_at_every_port_keep_nobody_out(self):
+        path = self.write_secret("secret")
+        for flags in (["--transport", "tcp", "--secret-file", path],
+                      ["--transport", "tcp"]):
+            runs = self.start_dmlc([*SHORT, *flags])
+            with IdleStrangers(runs.values()) as strangers:
+                self.wait_all(runs.values())
+            self.assertGreaterEqual(len(strangers.ports), 2)
 
     def test_a_member_with_another_secret_is_refused_alone(self):
         right = self.write_secret("right")

@@ -94,6 +94,9 @@ class Connector {
     RETURN_IF_ERROR(challenge.status());
     RETURN_IF_ERROR(CheckRefusal(*challenge));
     const absl::StatusOr<std::string> proof = handshake.OnChallenge(*challenge);
+    if (absl::IsDataLoss(proof.status())) {
+      return absl::UnavailableError(proof.status().message());
+    }
     connection.Send(MakeFrame(proof.ok() ? *proof : handshake.FalseProof()));
     RETURN_IF_ERROR(proof.status());
     ASSIGN_OR_RETURN(const std::string answer, NextFrame(connection, deadline));
@@ -126,6 +129,9 @@ class Connector {
     ASSIGN_OR_RETURN(const Record record, DecodeRecord(frame));
     const auto* refusal = std::get_if<RefuseRecord>(&record);
     if (refusal == nullptr) return absl::OkStatus();
+    if (refusal->code == static_cast<int>(ExitCode::kIntegrity)) {
+      return absl::UnavailableError(refusal->message);  // the next may be whole
+    }
     return WithExitCode(static_cast<ExitCode>(refusal->code),
                         absl::UnauthenticatedError(absl::StrCat(
                             "the scheduler refuses: ", refusal->message)));

@@ -9,32 +9,36 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
 #include "base/endian.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 
-// Messages, little-endian:
+// Messages, little-endian, each followed by crc:u32, the CRC-32C of all before
+// it, which tells bytes that were damaged from a wrong secret:
 //   HELLO     = head(1) role:u8 0:u8 rank:i32 epoch:u64 nonce:32 job:u8+bytes
 //   CHALLENGE = head(2) 0:u8 0:u8 nonce:32 mac
 //   PROOF     = head(3) 0:u8 0:u8 mac
-//   head(k)   = "TGH1" k:u8 keyed:u8
+//   head(k)   = "TGH2" k:u8 keyed:u8
 //   mac       = 32 bytes when keyed, else none
 //   MAC       = HMAC-SHA256(key, label 0x00 len(hello):u32 hello
-//                                len(c):u32 c), c = CHALLENGE without its mac
+//                                len(c):u32 c), c = CHALLENGE without its mac,
+//               and hello without its crc
 // The job id and the claimed identity are parts of `hello`.
 namespace telegrad {
 namespace {
 
-constexpr char kMagic[] = "TGH1";
+constexpr char kMagic[] = "TGH2";
 constexpr size_t kMagicBytes = 4;
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kMacBytes = 32;
+constexpr size_t kCrcBytes = 4;
 constexpr size_t kPrefixBytes = 8;  // magic, kind, keyed, role, zero
 constexpr size_t kHelloFixedBytes = kPrefixBytes + 4 + 8 + kNonceBytes + 1;
 constexpr size_t kMaxJobIdBytes = 255;
 constexpr int kMaxRank = 65535;  // ranks are u16 in frame headers
-constexpr char kServerLabel[] = "telegrad handshake v1 server";
-constexpr char kClientLabel[] = "telegrad handshake v1 client";
+constexpr char kServerLabel[] = "telegrad handshake v2 server";
+constexpr char kClientLabel[] = "telegrad handshake v2 client";
 
 enum class Kind : uint8_t { kHello = 1, kChallenge = 2, kProof = 3 };
 
@@ -71,13 +75,37 @@ struct Head {
   uint8_t role = 0;
 };
 
-absl::StatusOr<Head> ReadHead(absl::string_view message, Kind kind) {
-  if (message.size() > kMaxHandshakeBytes) return Refused("message too long");
-  if (message.size() < kPrefixBytes) return Refused("message cut short");
-  if (message.substr(0, kMagicBytes) !=
-      absl::string_view(kMagic, kMagicBytes)) {
-    return Refused("not a telegrad peer");
+// The check of a message, taken to begin as it should.
+uint32_t CrcOf(absl::string_view message) {
+  return Crc32c(message.data() + kMagicBytes, message.size() - kMagicBytes,
+                Crc32c(kMagic, kMagicBytes));
+}
+
+std::string Seal(std::string message) {
+  Append(&message, CrcOf(message));
+  return message;
+}
+
+// The message without its check.
+absl::StatusOr<absl::string_view> Unseal(absl::string_view sealed) {
+  if (sealed.size() > kMaxHandshakeBytes) return Refused("message too long");
+  if (sealed.size() < kPrefixBytes + kCrcBytes) {
+    return Refused("message cut short");
   }
+  const absl::string_view message = sealed.substr(0, sealed.size() - kCrcBytes);
+  const bool is_ours =
+      message.substr(0, kMagicBytes) == absl::string_view(kMagic, kMagicBytes);
+  const bool is_whole =
+      Load<uint32_t>(sealed, message.size()) == CrcOf(message);
+  if (is_ours && is_whole) return message;
+  if (!is_ours && !is_whole) {
+    return Refused("not a telegrad peer of this version");
+  }
+  return WithExitCode(ExitCode::kIntegrity,
+                      absl::DataLossError("handshake: message was damaged"));
+}
+
+absl::StatusOr<Head> ReadHead(absl::string_view message, Kind kind) {
   if (Load<uint8_t>(message, 4) != static_cast<uint8_t>(kind)) {
     return Refused("message out of order");
   }
@@ -183,14 +211,15 @@ std::string HandshakeClient::Hello() {
   hello_ += *nonce;
   Append(&hello_, static_cast<uint8_t>(job_id_.size()));
   hello_ += job_id_;
-  return hello_;
+  return Seal(hello_);
 }
 
 absl::StatusOr<std::string> HandshakeClient::OnChallenge(
-    absl::string_view challenge) {
+    absl::string_view sealed) {
   if (hello_.empty()) return Refused("CHALLENGE before a valid HELLO");
   const std::string hello = std::move(hello_);
   hello_.clear();
+  ASSIGN_OR_RETURN(const absl::string_view challenge, Unseal(sealed));
   ASSIGN_OR_RETURN(const Head head, ReadHead(challenge, Kind::kChallenge));
   RETURN_IF_ERROR(CheckKeyed(head.is_keyed, secret_.has_key(), "the server"));
   constexpr size_t kSignedBytes = kPrefixBytes + kNonceBytes;
@@ -206,19 +235,21 @@ absl::StatusOr<std::string> HandshakeClient::OnChallenge(
   }
   ASSIGN_OR_RETURN(const std::string mac,
                    Mac(secret_, kClientLabel, hello, body));
-  return absl::StrCat(Prefix(Kind::kProof, secret_.has_key(), 0), mac);
+  return Seal(absl::StrCat(Prefix(Kind::kProof, secret_.has_key(), 0), mac));
 }
 
 std::string HandshakeClient::FalseProof() const {
-  return absl::StrCat(Prefix(Kind::kProof, secret_.has_key(), 0),
-                      std::string(secret_.has_key() ? kMacBytes : 0, '\0'));
+  return Seal(
+      absl::StrCat(Prefix(Kind::kProof, secret_.has_key(), 0),
+                   std::string(secret_.has_key() ? kMacBytes : 0, '\0')));
 }
 
 HandshakeServer::HandshakeServer(Secret secret, std::string job_id)
     : secret_(secret), job_id_(std::move(job_id)) {}
 
-absl::StatusOr<std::string> HandshakeServer::OnHello(absl::string_view hello) {
+absl::StatusOr<std::string> HandshakeServer::OnHello(absl::string_view sealed) {
   if (!hello_.empty()) return Refused("message out of order");
+  ASSIGN_OR_RETURN(const absl::string_view hello, Unseal(sealed));
   ASSIGN_OR_RETURN(const Head head, ReadHead(hello, Kind::kHello));
   ASSIGN_OR_RETURN(const HelloFields fields, ParseHello(hello, head));
   const std::string who = Name(fields.identity.node);
@@ -233,13 +264,14 @@ absl::StatusOr<std::string> HandshakeServer::OnHello(absl::string_view hello) {
                    Mac(secret_, kServerLabel, hello, body));
   hello_ = std::string(hello);
   challenge_ = body;
-  return absl::StrCat(body, mac);
+  return Seal(absl::StrCat(body, mac));
 }
 
-absl::StatusOr<Identity> HandshakeServer::OnProof(absl::string_view proof) {
+absl::StatusOr<Identity> HandshakeServer::OnProof(absl::string_view sealed) {
   if (challenge_.empty()) return Refused("message out of order");
   const std::string challenge = std::move(challenge_);
   challenge_.clear();  // one attempt for each challenge
+  ASSIGN_OR_RETURN(const absl::string_view proof, Unseal(sealed));
   ASSIGN_OR_RETURN(const Head hello_head, ReadHead(hello_, Kind::kHello));
   ASSIGN_OR_RETURN(const HelloFields fields, ParseHello(hello_, hello_head));
   const std::string who = Name(fields.identity.node);

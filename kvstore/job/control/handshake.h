@@ -19,7 +19,8 @@ namespace telegrad {
 // claimed identity; compared in constant time. Without a key the MACs are
 // empty on both sides; a keyed side refuses an unkeyed one, and the reverse,
 // by name. Messages are at most kMaxHandshakeBytes; anything malformed is an
-// Unauthenticated error with exit code 30.
+// Unauthenticated error with exit code 30, what was damaged on its way DataLoss
+// with 43: try again.
 // Order of use: client Hello -> server OnHello -> client OnChallenge -> server
 // OnProof. One thread.
 constexpr size_t kMaxHandshakeBytes = 512;
@@ -34,7 +35,7 @@ class HandshakeClient {
   HandshakeClient(Secret secret, std::string job_id, Identity self);
   std::string Hello();
   // Returns the PROOF to send.
-  absl::StatusOr<std::string> OnChallenge(absl::string_view challenge);
+  absl::StatusOr<std::string> OnChallenge(absl::string_view sealed);
   // Sent where OnChallenge fails: a PROOF of no secret, so that the server
   // learns of it, too.
   std::string FalseProof() const;
@@ -50,9 +51,9 @@ class HandshakeServer {
  public:
   HandshakeServer(Secret secret, std::string job_id);
   // Returns the CHALLENGE to send.
-  absl::StatusOr<std::string> OnHello(absl::string_view hello);
+  absl::StatusOr<std::string> OnHello(absl::string_view sealed);
   // Returns whom the peer has proved to be.
-  absl::StatusOr<Identity> OnProof(absl::string_view proof);
+  absl::StatusOr<Identity> OnProof(absl::string_view sealed);
 
  private:
   Secret secret_;

@@ -159,8 +159,10 @@ absl::Status SchedulerConnections::OnFrame(ConnectionId id,
 void SchedulerConnections::Refuse(ConnectionId id, Connection& connection,
                                   const absl::Status& why, TimePoint now) {
   RefuseRecord refusal;
-  refusal.code = static_cast<int>(
-      connection.is_stranger() ? ExitCode::kAuthentication : ExitCodeOf(why));
+  refusal.code = static_cast<int>(ExitCodeOf(why));
+  if (connection.is_stranger() && !absl::IsUnauthenticated(why)) {
+    refusal.code = static_cast<int>(ExitCode::kIntegrity);  // or no member
+  }
   refusal.message = std::string(why.message());
   connection.frames.Send(MakeFrame(EncodeRecord(refusal)));
   connection.is_closing = true;

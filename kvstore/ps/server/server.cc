@@ -200,11 +200,8 @@ void DistServer::Post(std::function<void()> job) {
 
 void DistServer::Sweep() {
   const TimePoint now = Clock::now();
-  for (auto& [endpoint, session] : sessions_) {
-    if (session.worker < 0 && now - session.since > kHandshakeDeadline) {
-      transport_->Close(endpoint);
-    }
-  }
+  strangers_.CutLate(kHandshakeDeadline,
+                     [this](EndpointId id) { transport_->Close(id); });
   std::vector<LostWorker> later;
   for (LostWorker& lost : lost_) {
     if (now - lost.at < kSuspicionDelay) {

@@ -15,6 +15,7 @@
 #include "kvstore/ps/server/server_timeline.h"
 #include "kvstore/ps/wire/frame_sender.h"
 #include "kvstore/server.h"
+#include "transport/greeting.h"
 
 namespace telegrad {
 
@@ -36,9 +37,8 @@ class DistServer : private TransportHandler, private AnswerSink {
     Buffer handshake_buffer;
     bool is_receiving = false;  // into handshake_buffer
     bool has_challenged = false;
-    int worker = -1;            // >= 0 once authenticated
-    bool is_unchecked = false;  // then: DataPath::IsUnchecked
-    TimePoint since;
+    int worker = -1;               // >= 0 once authenticated
+    bool is_unchecked = false;     // then: DataPath::IsUnchecked
     std::vector<Buffer> discards;  // payloads of duplicates, while they arrive
     Buffer declaration;            // while it arrives
   };
@@ -106,6 +106,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   std::unique_ptr<TransportContext> transport_;
   std::optional<ServedTensors> tensors_;  // jobs point to their chunks
   std::map<EndpointId, Session> sessions_;
+  Strangers<EndpointId> strangers_;        // sessions without a proof
   std::vector<Session*> worker_sessions_;  // by rank, null while absent
   struct LostWorker {
     NodeId who;

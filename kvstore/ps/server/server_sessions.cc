@@ -15,14 +15,13 @@ constexpr size_t kMaxStrangers = 64;
 }  // namespace
 
 void DistServer::OnAccept(EndpointId endpoint) {
-  size_t strangers = 0;
-  for (const auto& [id, session] : sessions_) strangers += session.worker < 0;
   const auto missing = static_cast<size_t>(
       std::ranges::count(worker_sessions_, static_cast<Session*>(nullptr)));
-  if (strangers >= kMaxStrangers + missing) return transport_->Close(endpoint);
+  const auto cut = [this](EndpointId id) { transport_->Close(id); };
+  if (!strangers_.MakeRoom(kMaxStrangers + missing, cut)) return cut(endpoint);
+  strangers_.Add(endpoint);
   Session& session = sessions_[endpoint];
   session.endpoint = endpoint;
-  session.since = Clock::now();
   session.handshake = std::make_unique<HandshakeServer>(options_.job.secret,
                                                         options_.job.job_id);
   session.sender = std::make_unique<FrameSender>(transport_.get(), endpoint,
@@ -32,6 +31,7 @@ void DistServer::OnAccept(EndpointId endpoint) {
 void DistServer::OnClosed(EndpointId endpoint, const absl::Status& why) {
   const auto found = sessions_.find(endpoint);
   if (found == sessions_.end()) return;
+  strangers_.Remove(endpoint);
   const int worker = found->second.worker;
   if (worker >= 0) {
     worker_sessions_[static_cast<size_t>(worker)] = nullptr;
@@ -83,9 +83,12 @@ void DistServer::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   const FrameHeader header = ReadFrameHeader(bytes);
   if (session.worker < 0) {
     session.is_receiving = false;
-    const absl::Status status = OnHandshake(
-        session, header,
-        absl::string_view(reinterpret_cast<char*>(payload.data), payload.size));
+    absl::Status status = CheckFramePayload(bytes, payload);
+    if (status.ok()) {
+      status =
+          OnHandshake(session, header,
+                      {reinterpret_cast<char*>(payload.data), payload.size});
+    }
     if (!status.ok()) {
       LogWarning("refused a connection: ", status.message());
       transport_->Close(from);
@@ -126,6 +129,7 @@ absl::Status DistServer::Admit(Session& session, const Identity& peer) {
         absl::StrCat(ToString(peer.node), " of epoch ", peer.epoch,
                      " is not a worker of this job, or is there already"));
   }
+  strangers_.Remove(session.endpoint);
   session.worker = worker;
   session.handshake = nullptr;
   worker_sessions_[static_cast<size_t>(worker)] = &session;

@@ -20,6 +20,11 @@ namespace {
 // names the dead, is waited for this long.
 constexpr Duration kVerdictGrace = std::chrono::seconds(5);
 constexpr Duration kIoTick = std::chrono::milliseconds(100);
+constexpr Duration kLongestPause = std::chrono::seconds(1);
+
+const std::string& AddressOf(const WorkerGroup& group, int server) {
+  return group.data_path().server_addresses[static_cast<size_t>(server)];
+}
 
 // The plan has network cards read and write the memory of GPUs, and they do not
 // because of `why`. An error where it was asked for.
@@ -61,24 +66,31 @@ absl::Status ServerLinks::Connect() {
   ASSIGN_OR_RETURN(transport_, MakeContext(group_, this));
   const TransportInfo info = transport_->info();
   details_ = absl::StrCat(info.name, ": ", info.details);
-  const Membership& membership = group_.membership();
-  const Identity self{.node = membership.self, .epoch = membership.epoch};
-  links_.resize(membership.servers.size());
+  links_.resize(group_.membership().servers.size());
   for (size_t i = 0; i < links_.size(); ++i) {
-    Link& link = links_[i];
-    const int server = static_cast<int>(i);
-    ASSIGN_OR_RETURN(
-        link.endpoint,
-        transport_->Connect(group_.data_path().server_addresses[i]));
-    server_of_[link.endpoint] = server;
-    link.sender = std::make_unique<FrameSender>(transport_.get(), link.endpoint,
-                                                kSendWindowBytes, &leaving_);
-    link.handshake = std::make_unique<HandshakeClient>(
-        group_.options().secret, group_.options().job_id, self);
-    SendHandshake(server, FrameType::kHello, link.handshake->Hello());
+    RETURN_IF_ERROR(Reach(static_cast<int>(i)));
   }
   RETURN_IF_ERROR(AwaitReady(Clock::now() + group_.options().timing.join));
   return CheckCards();
+}
+
+absl::Status ServerLinks::Reach(int server) {
+  const Membership& membership = group_.membership();
+  const Identity self{.node = membership.self, .epoch = membership.epoch};
+  Link& link = At(server);
+  Link fresh;
+  fresh.refused = link.refused;
+  fresh.pause = link.pause;
+  link = std::move(fresh);
+  ASSIGN_OR_RETURN(link.endpoint,
+                   transport_->Connect(AddressOf(group_, server)));
+  server_of_[link.endpoint] = server;
+  link.sender = std::make_unique<FrameSender>(transport_.get(), link.endpoint,
+                                              kSendWindowBytes, &leaving_);
+  link.handshake = std::make_unique<HandshakeClient>(
+      group_.options().secret, group_.options().job_id, self);
+  SendHandshake(server, FrameType::kHello, link.handshake->Hello());
+  return absl::OkStatus();
 }
 
 // Once it is known over what each server is reached.
@@ -110,22 +122,31 @@ CardAccess ServerLinks::CardsFor(Device device) const {
           .receives = memory >= MemoryPath::kGdrReceive};
 }
 
+// A server that is there may have had no place for us; of one that is not, the
+// scheduler tells.
 absl::Status ServerLinks::AwaitReady(TimePoint deadline) {
   for (size_t i = 0; i < links_.size(); ++i) {
+    const int server = static_cast<int>(i);
     while (!links_[i].is_ready) {
-      if (ExitCodeOf(connect_status_) == ExitCode::kServerLost) {
-        return VerdictOr(connect_status_);
-      }
       RETURN_IF_ERROR(connect_status_);
       RETURN_IF_ERROR(failure_.status());
-      if (Clock::now() >= deadline) {
-        return WithExitCode(
-            ExitCode::kJoinTimeout,
-            absl::DeadlineExceededError(absl::StrCat(
-                "server/", i, " at ", group_.data_path().server_addresses[i],
-                " did not answer the handshake")));
+      const TimePoint now = Clock::now();
+      if (now >= deadline && !links_[i].refused.ok()) {
+        group_.SuspectPeer({Role::kServer, server},
+                           links_[i].refused.message());
+        return VerdictOr(links_[i].refused);
       }
-      transport_->Progress(Clock::now() + kIoTick);
+      if (now >= deadline) {
+        return WithExitCode(ExitCode::kJoinTimeout,
+                            absl::DeadlineExceededError(absl::StrCat(
+                                "server/", i, " at ", AddressOf(group_, server),
+                                " did not answer the handshake")));
+      }
+      for (size_t other = i; other < links_.size(); ++other) {
+        if (links_[other].again_at > now) continue;
+        RETURN_IF_ERROR(Reach(static_cast<int>(other)));
+      }
+      transport_->Progress(now + kIoTick);
     }
   }
   return absl::OkStatus();
@@ -233,6 +254,8 @@ absl::StatusOr<Bytes> ServerLinks::OnHeader(EndpointId from, ConstBytes bytes,
           absl::StrCat("server/", server, ": ", target.status().message())));
   if (At(server).is_ready) {
     failure_.FailJob(why);
+  } else if (absl::IsDataLoss(why)) {
+    At(server).refused = why;  // the next try may come through whole
   } else {
     connect_status_ = why;
   }
@@ -262,7 +285,15 @@ void ServerLinks::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   if (found == server_of_.end()) return;
   const int server = found->second;
   const FrameHeader header = ReadFrameHeader(bytes);  // judged by OnHeader
-  if (!At(server).is_ready) return OnHandshake(server, header, payload);
+  if (!At(server).is_ready) {
+    const absl::Status whole = CheckFramePayload(bytes, payload);
+    if (whole.ok()) return OnHandshake(server, header, payload);
+    At(server).refused = WithExitCode(
+        ExitCode::kIntegrity,
+        absl::Status(whole.code(),
+                     absl::StrCat("server/", server, ": ", whole.message())));
+    return transport_->Close(from);
+  }
   receiver_.OnFrame(header, bytes, payload);
 }
 
@@ -281,12 +312,11 @@ void ServerLinks::OnHandshake(int server, const FrameHeader& header,
   absl::StatusOr<std::string> proof =
       header.type == FrameType::kChallenge
           ? link.handshake->OnChallenge(message)
-          : WithExitCode(ExitCode::kAuthentication,
-                         absl::UnauthenticatedError(absl::StrCat(
-                             "server/", server, " at ",
-                             group_.data_path()
-                                 .server_addresses[static_cast<size_t>(server)],
-                             " has not proved who it is")));
+          : WithExitCode(
+                ExitCode::kAuthentication,
+                absl::UnauthenticatedError(absl::StrCat(
+                    "server/", server, " at ", AddressOf(group_, server),
+                    " has not proved who it is")));
   if (!proof.ok()) {
     connect_status_ = proof.status();
     return;
@@ -315,16 +345,25 @@ void ServerLinks::OnClosed(EndpointId endpoint, const absl::Status& why) {
   server_of_.erase(found);
   if (is_cutting_ || failure_.is_set()) return;
   Link& link = At(server);
+  if (!link.is_ready)
+    return link.Refuse(server, AddressOf(group_, server), why);
   group_.SuspectPeer({Role::kServer, server}, why.message());
-  if (!link.is_ready) {
-    connect_status_ = WithExitCode(
-        ExitCode::kServerLost, absl::UnavailableError(absl::StrCat(
-                                   "server/", server, ": ", why.message())));
-    return;
-  }
   link.is_lost = true;
   link.lost_at = Clock::now();
   link.lost_why = why;
+}
+
+void ServerLinks::Link::Refuse(int server, const std::string& address,
+                               const absl::Status& why) {
+  again_at = Clock::now() + pause;
+  pause = std::min(2 * pause, kLongestPause);
+  // Why we have closed it is known already.
+  if (absl::IsCancelled(why) && !refused.ok()) return;
+  refused = WithExitCode(
+      absl::IsUnauthenticated(why) ? ExitCode::kAuthentication
+                                   : ExitCode::kServerLost,
+      absl::Status(why.code(), absl::StrCat("server/", server, " at ", address,
+                                            ": ", why.message())));
 }
 
 absl::Status ServerLinks::VerdictOr(const absl::Status& lost) {

@@ -77,6 +77,12 @@ class ServerLinks : private TransportHandler {
     bool has_proved = false;    // who it is
     bool is_ready = false;
     bool is_unchecked = false;  // once is_ready
+    // Until then: why the last try failed, and when the next one is due.
+    absl::Status refused = {};
+    Duration pause = std::chrono::milliseconds(100);
+    TimePoint again_at = TimePoint::max();
+    void Refuse(int server, const std::string& address,
+                const absl::Status& why);
     bool is_lost = false;
     TimePoint lost_at;
     absl::Status lost_why;
@@ -85,6 +91,7 @@ class ServerLinks : private TransportHandler {
   const Link& At(int server) const {
     return links_[static_cast<size_t>(server)];
   }
+  absl::Status Reach(int server);  // begins to connect
   absl::Status AwaitReady(TimePoint deadline);
   absl::Status CheckCards() const;
   void Run();

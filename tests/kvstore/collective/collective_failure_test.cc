@@ -8,7 +8,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/crc32c.h"
 #include "base/exit_code.h"
+#include "kvstore/collective/message.h"
 #include "tests/kvstore/collective/collective_ranks.h"
 
 // Ranks that disagree, leave or never come.
@@ -256,6 +259,97 @@ TEST(CollectiveFailure, StrangersDisturbNobody) {
       ASSERT_THAT(made, IsOk());
       ASSERT_THAT((*made)->Barrier(), IsOk());
       ASSERT_THAT((*made)->Barrier(), IsOk());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The hello has nothing secret but what the key proves: a stranger that knows
+// all of it is no rank.
+TEST(CollectiveFailure, WhoHasNoKeyIsNoRank) {
+  class Listener : public TransportHandler {
+   public:
+    void OnAccept(EndpointId) override {}
+    absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
+      has_heard = true;
+      return Bytes();
+    }
+    void OnMessage(EndpointId, ConstBytes, Bytes) override {}
+    void OnClosed(EndpointId, const absl::Status&) override { is_cut = true; }
+    bool has_heard = false, is_cut = false;
+  };
+  GroupOptions options = Options(2);
+  options.transport.name = "tcp";
+  options.transport.key = MakeConnectionKey("the job's");
+  Meeting meeting(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GroupOptions mine = options;
+      mine.rank = rank;
+      Listener stranger;
+      TransportOptions bare = options.transport;
+      bare.key = nullptr;
+      const auto context = *MakeTransport(bare, &stranger);
+      const auto made =
+          Group::Make(mine, [&](const std::string& text, TimePoint deadline) {
+            auto texts = meeting.ExchangeOf(rank)(text, deadline);
+            if (rank == 0 || !texts.ok()) return texts;
+            const std::string all = absl::StrJoin(*texts, "\n");
+            const auto hello = collective::Encode(
+                {.rank = 1,
+                 .sequence = uint64_t{Crc32c(all.data(), all.size())} << 32 |
+                             Crc32c(all.data(), all.size(), 1)});
+            const std::string& first = (*texts)[0];
+            const auto to =
+                context->Connect(first.substr(first.find('\n') + 1));
+            EXPECT_THAT(
+                context->Send(*to, {hello.data(), hello.size()}, {}, nullptr),
+                IsOk());
+            while (!stranger.is_cut && !stranger.has_heard &&
+                   Clock::now() < deadline) {
+              context->Progress(Clock::now() + std::chrono::milliseconds(10));
+            }
+            return texts;
+          });
+      EXPECT_FALSE(stranger.has_heard);
+      ASSERT_THAT(made, IsOk());
+      EXPECT_THAT((*made)->Barrier(), IsOk());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// A rank that had no place among strangers tries again.
+TEST(CollectiveFailure, IdleStrangersKeepNoRankOut) {
+  class Nobody : public TransportHandler {
+    void OnAccept(EndpointId) override {}
+    absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
+      return Bytes();
+    }
+    void OnMessage(EndpointId, ConstBytes, Bytes) override {}
+    void OnClosed(EndpointId, const absl::Status&) override {}
+  };
+  Meeting meeting(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GroupOptions options = Options(2);
+      options.rank = rank;
+      Nobody nobody;
+      const auto idle = *MakeTransport(options.transport, &nobody);
+      const auto made = Group::Make(
+          options, [&](const std::string& mine, TimePoint deadline) {
+            auto texts = meeting.ExchangeOf(rank)(mine, deadline);
+            for (int i = 0; rank == 1 && i < 200; ++i) {
+              const std::string& first = (*texts)[0];
+              EXPECT_THAT(idle->Connect(first.substr(first.find('\n') + 1)),
+                          IsOk());
+            }
+            return texts;
+          });
+      ASSERT_THAT(made, IsOk());
+      EXPECT_THAT((*made)->Barrier(), IsOk());
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/crc32c.h"
 #include "base/exit_code.h"
 #include "tests/testing/status_matchers.h"
 
@@ -9,6 +10,7 @@ namespace telegrad {
 namespace {
 
 using testing::IsOk;
+using testing::StatusIs;
 
 const Identity kWorker1 = {.node = {Role::kWorker, 1}, .epoch = 7};
 
@@ -19,6 +21,21 @@ Secret Key(char fill = 'k', absl::string_view job = "job") {
 struct Transcript {
   std::string hello, challenge, proof;
 };
+
+constexpr size_t kCrcBytes = 4;
+
+// With the check of what it says now.
+std::string Resealed(std::string message) {
+  message.resize(message.size() - kCrcBytes);
+  const uint32_t crc = Crc32c(message.data(), message.size());
+  for (int i = 0; i < 4; ++i) message += static_cast<char>(crc >> 8 * i);
+  return message;
+}
+
+void ExpectDamage(const absl::StatusOr<Identity>& result) {
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+  EXPECT_EQ(ExitCodeOf(result.status()), ExitCode::kIntegrity);
+}
 
 // Runs the three messages; each may be changed on its way.
 template <typename Change>
@@ -97,16 +114,20 @@ TEST(Handshake, AProofCountsOnce) {
 }
 
 TEST(Handshake, TheServersOwnMacReflectedIsRefused) {
+  constexpr size_t kMacBytes = 32;
   std::string mac;
-  ExpectRefused(Shake(Key(), Key(),
-                      [&](int step, std::string m) {
-                        if (step == 1) mac = m.substr(m.size() - 32);
-                        return step == 2 ? m.substr(0, m.size() - 32) + mac : m;
-                      }),
-                "does not hold");
+  ExpectRefused(
+      Shake(Key(), Key(),
+            [&](int step, std::string m) {
+              const size_t at = m.size() - kMacBytes - kCrcBytes;
+              if (step == 1) mac = m.substr(at, kMacBytes);
+              return step == 2 ? Resealed(m.replace(at, kMacBytes, mac)) : m;
+            }),
+      "does not hold");
 }
 
-TEST(Handshake, EveryFlippedBitIsRefused) {
+// What was damaged may be whole the next time; a secret that is wrong stays so.
+TEST(Handshake, EveryFlippedBitIsDamageAndWithARightCheckRefused) {
   Transcript sizes;
   ASSERT_THAT(Shake(Key(), Key(),
                     [&](int step, std::string m) {
@@ -121,21 +142,27 @@ TEST(Handshake, EveryFlippedBitIsRefused) {
   for (int step = 0; step < 3; ++step) {
     for (size_t bit = 0; bit < bytes[step] * 8; ++bit) {
       SCOPED_TRACE(std::to_string(step) + " bit " + std::to_string(bit));
-      ExpectRefused(Shake(Key(), Key(), [&](int at, std::string m) {
+      const auto flipped = [&](int at, std::string m) {
         if (at == step)
           m[bit / 8] = static_cast<char>(m[bit / 8] ^ (1 << bit % 8));
         return m;
+      };
+      ExpectDamage(Shake(Key(), Key(), flipped));
+      if (bit / 8 < 4 || bit / 8 + kCrcBytes >= bytes[step]) continue;
+      ExpectRefused(Shake(Key(), Key(), [&](int at, std::string m) {
+        return at == step ? Resealed(flipped(at, m)) : m;
       }));
     }
     for (size_t size = 0; size < bytes[step]; ++size) {
-      ExpectRefused(Shake(Key(), Key(), [&](int at, std::string m) {
-        return at == step ? m.substr(0, size) : m;
-      }));
+      EXPECT_FALSE(Shake(Key(), Key(), [&](int at, std::string m) {
+                     return at == step ? m.substr(0, size) : m;
+                   }).ok());
     }
     for (const size_t more : {size_t{1}, kMaxHandshakeBytes, size_t{100000}}) {
-      ExpectRefused(Shake(Key(), Key(), [&](int at, std::string m) {
-        return at == step ? m + std::string(more, '\0') : m;
-      }));
+      const auto longer = [&](int at, std::string m) {
+        return at == step ? Resealed(m + std::string(more, '\0')) : m;
+      };
+      ExpectRefused(Shake(Key(), Key(), longer));
     }
   }
 }

@@ -276,6 +276,25 @@ TEST_F(LateWorker, IsLetInBehindTheMostStrangers) {
   ExpectUndisturbed(HonestPush());
 }
 
+// It had no place among idle strangers and tries again.
+TEST(CrowdedServer, LetsAWorkerIn) {
+  ClusterConfig config = testing::TwoBitJob();
+  config.workers = 1;
+  config.servers = 1;
+  testing::Cluster cluster(config);
+  cluster.StartServers();
+  testing::Worker store = cluster.MakeWorker(0);
+  ASSERT_THAT(store.Join(), IsOk());
+  std::vector<std::unique_ptr<RawConnection>> idle;
+  while (idle.size() < 200) {
+    idle.push_back(std::make_unique<RawConnection>(
+        cluster.Options().path.transport,
+        store->group().data_path().server_addresses[0]));
+  }
+  EXPECT_THAT(store->Init(config.tensors, {}), IsOk());
+  store->Close();
+}
+
 TEST_F(HostileWorker, IdentitiesAreChecked) {
   const Ticket ticket = HonestPush();
   const Secret& secret = cluster_->config().secret;
