@@ -202,6 +202,11 @@ absl::Status ConnectResult(int fd) {
 void SetControlOptions(int fd, Duration dead) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  const auto dead_s = static_cast<int>(
+      std::chrono::duration_cast<std::chrono::seconds>(dead).count());
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, std::clamp(dead_s / 3, 1, 60));
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::clamp(dead_s / 4, 1, 60));
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   const auto dead_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(dead).count();
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,

@@ -34,7 +34,7 @@ constexpr uint64_t kListenerKey = 1;
 constexpr uint64_t kFirstEndpointKey = 16;
 
 // Unacknowledged keep-alives: the peer's machine is gone.
-constexpr Duration kSilenceGrace = std::chrono::seconds(20);
+constexpr Duration kSilenceGrace = std::chrono::seconds(9);
 // How long a peer on another thread may take to leave our memory alone.
 constexpr Duration kLeaveGrace = std::chrono::milliseconds(100);
 constexpr int kMaxPolls = 4;  // polls of the queue, until all else has its turn

@@ -62,11 +62,12 @@ struct Connection {
   bool is_writable = false;
   bool is_ending = false;  // read up to the end
   bool has_turn = false;   // in turns_
+  int num_silent_looks = 0;
 
   std::optional<PeerMemory> memory;  // a local peer's
-  SendQueue queue = {};
   Proof proof;
   std::string opening = {};  // hello and proof: they go before the queue
+  SendQueue queue = {};
   Incoming incoming;
 };
 

@@ -47,8 +47,7 @@ constexpr int kUnsentBytes = 64 << 10;
 constexpr size_t kFewConnections = 4;
 constexpr unsigned kPollsPerSocketPoll = 16;
 
-// Keep-alives find a machine that is gone while nothing is under way. There is
-// no limit for data that is not taken: a peer may be busy for long.
+// There is no limit for data that is not taken: a peer may be busy for long.
 void SetDataOptions(int fd) {
   const auto set = [fd](int level, int option, int value) {
     if (setsockopt(fd, level, option, &value, sizeof(value)) != 0) {
@@ -57,10 +56,7 @@ void SetDataOptions(int fd) {
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  KeepAlive(fd);
 }
 
 std::string DescribeSameHost(const EndpointTable<Connection>& connections) {
@@ -138,6 +134,7 @@ absl::StatusOr<Connection*> TcpContext::Add(PeerSocket peer, bool is_accepted) {
       Proof(options_.key, /*is_client=*/!is_accepted));
   connection->is_accepted = is_accepted;
   connection->id = connections_.NewId();
+  connection->is_accepted = is_accepted;
   if (connection->socket.is_open()) {
     if (!connection->is_local()) SetDataOptions(connection->socket.get());
     RETURN_IF_ERROR(poller_.Watch(connection->socket.get(),
@@ -195,11 +192,11 @@ void TcpContext::Enqueue(Connection& connection, Outgoing message) {
   const bool waits = is_progressing_ || options_.sends_wait;
   if (!waits && connection.queue.size() == 1) Write(connection);
   turns_.Add(connection);
-  if (!connection.WriteOpening(&num_moved_)) return;
 }
 
 void TcpContext::Write(Connection& connection) {
   if (!connection.is_writable || connection.state == State::kFailed) return;
+  if (!connection.WriteOpening(&num_moved_)) return;
   const SendQueue::Written written =
       connection.queue.Write(connection.socket.get(), kTurnBytes, done_);
   num_moved_ += written.bytes;
@@ -317,6 +314,7 @@ bool TcpContext::HandleEvents(bool is_complete) {
 
 bool TcpContext::Progress(TimePoint deadline) {
   TimePoint now = Clock::now();
+  silence_.Look(now, connections_);
   TimePoint poll_until = now + options_.poll;
   bool has_slept = false;
   while (true) {
@@ -329,8 +327,10 @@ bool TcpContext::Progress(TimePoint deadline) {
     if (num_moved_ > 0) poll_until = now + options_.poll;  // parts of messages
     has_slept = now >= poll_until && turns_.empty() && done_.empty();
     if (has_slept) {
-      poller_.Sleep(std::min(deadline, connections_.NextTimer()));
+      poller_.Sleep(
+          std::min({deadline, connections_.NextTimer(), silence_.next_look()}));
       now = Clock::now();
+      silence_.Look(now, connections_);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "transport/tcp/congestion.h"
 #include "transport/tcp/connection.h"
 #include "transport/tcp/listeners.h"
+#include "transport/tcp/silence.h"
 #include "transport/transport.h"
 
 namespace telegrad::tcp {
@@ -73,6 +74,7 @@ class TcpContext : public TransportContext {
   DueCompletions done_;
   std::vector<std::byte> staging_;  // what is read beside payloads
   bool is_progressing_ = false;
+  SilenceWatch silence_;
   unsigned num_polls_ = 0;
   size_t num_moved_ = 0;   // bytes since HandleEvents began
   size_t num_events_ = 0;  // since HandleEvents began

@@ -11,7 +11,7 @@ namespace telegrad {
 namespace {
 
 // How long a member that others cannot reach may stay alive here.
-constexpr std::chrono::seconds kSuspectGrace{3};
+constexpr std::chrono::seconds kSuspectGrace{2};
 
 absl::Status Refused(absl::string_view why) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(why));
@@ -229,16 +229,11 @@ absl::Status SchedulerState::OnSuspect(const RosterEntry& from,
     return Refused(absl::StrCat("no member ", ToString(record.peer)));
   }
   if (peer->has_left) return absl::OkStatus();  // its connections end, too
-  for (const Suspicion& suspicion : suspicions_) {
-    if (suspicion.who == peer->connection) return absl::OkStatus();
+  const TimePoint until = now + std::min<Duration>(kSuspectGrace, timing_.dead);
+  if (suspicions_.Add(from.connection, peer->connection, record.why, until)) {
+    LogWarning(peer->Describe(), " suspect: unreachable from ",
+               ToString(from.id()), ": ", record.why);
   }
-  LogWarning(peer->Describe(), " suspect: unreachable from ",
-             ToString(from.id()), ": ", record.why);
-  suspicions_.push_back(
-      {.who = peer->connection,
-       .cause = absl::StrCat("unreachable from ", ToString(from.id()), ": ",
-                             record.why),
-       .until = now + std::min<Duration>(kSuspectGrace, timing_.dead)});
   return absl::OkStatus();
 }
 

@@ -204,7 +204,7 @@ void SchedulerState::ExtendDeadlines(Duration lateness, TimePoint now) {
   for (RosterEntry& entry : roster_.entries()) {
     entry.last_seen = std::min(now, entry.last_seen + lateness);
   }
-  for (Suspicion& suspicion : suspicions_) suspicion.until += lateness;
+  suspicions_.Extend(lateness);
 }
 
 void SchedulerState::JudgeSilence(TimePoint now) {
@@ -221,11 +221,10 @@ void SchedulerState::JudgeSilence(TimePoint now) {
 }
 
 void SchedulerState::JudgeSuspicions(TimePoint now) {
-  for (const Suspicion& suspicion : suspicions_) {
-    RosterEntry* entry = roster_.Find(suspicion.who);
-    if (entry == nullptr || entry->has_left || now < suspicion.until) continue;
-    MarkDead(*entry, suspicion.cause, now);
-  }
+  suspicions_.Judge(roster_, now,
+                    [this, now](RosterEntry& who, std::string why) {
+                      MarkDead(who, std::move(why), now);
+                    });
 }
 
 void SchedulerState::AwaitMembers(TimePoint now) {

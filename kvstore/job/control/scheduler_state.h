@@ -14,6 +14,7 @@
 #include "kvstore/job/control/record.h"
 #include "kvstore/job/control/roster.h"
 #include "kvstore/job/control/scheduler.h"
+#include "kvstore/job/control/suspicions.h"
 
 namespace telegrad {
 
@@ -60,12 +61,6 @@ class SchedulerState {
   const std::optional<FatalEvent>& failure() const { return failure_; }
 
  private:
-  struct Suspicion {
-    ConnectionId who = 0;
-    std::string cause;
-    TimePoint until;
-  };
-
   absl::Status On(ConnectionId from, const Identity& proved,
                   const JoinRecord& record, TimePoint now);
   absl::Status OnMember(RosterEntry& from, const Record& record, TimePoint now);
@@ -111,7 +106,7 @@ class SchedulerState {
   std::string gather_name_;
   std::map<std::string, Frame, std::less<>> posted_;  // answers, by name
   size_t posted_bytes_ = 0;
-  std::vector<Suspicion> suspicions_;
+  Suspicions suspicions_;
   std::vector<Delivery> sends_;
   std::optional<FatalEvent> failure_;
 };

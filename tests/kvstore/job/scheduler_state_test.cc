@@ -271,6 +271,46 @@ TEST(SchedulerState, TellsInABeatAtOnceWhoHasLeftAndSuspectsThatOneNoMore) {
                    .ok());
 }
 
+// Who is named where data connections end and all beats come: of 2 workers and
+// 2 servers (members 2 and 3), after each of (from, who).
+std::string NamedAfter(const std::vector<std::pair<size_t, size_t>>& lost) {
+  TimePoint now = Clock::now();
+  SchedulerOptions options;
+  options.num_workers = 2;
+  options.num_servers = 2;
+  SchedulerState job(options, "here", now);
+  const std::vector<NodeId> members = {{Role::kWorker, 0},
+                                       {Role::kWorker, 1},
+                                       {Role::kServer, 0},
+                                       {Role::kServer, 1}};
+  const auto tell = [&](size_t member, const Record& record) {
+    EXPECT_THAT(job.OnRecord(member, {.node = members[member]}, record, now),
+                IsOk());
+  };
+  for (size_t i = 0; i < members.size(); ++i) {
+    tell(i, JoinRecord{.wanted = members[i], .host = "there", .facts = {}});
+  }
+  job.Tick(now);
+  for (const auto& [from, who] : lost) {
+    tell(from, SuspectRecord{.peer = members[who], .why = "no answer"});
+  }
+  for (int i = 0; i < 30 && !job.failure().has_value(); ++i) {
+    job.Tick(now += std::chrono::milliseconds(100));
+  }
+  if (!job.failure().has_value()) return "nobody";
+  EXPECT_EQ(job.failure()->dead.size(), 1u) << job.failure()->message;
+  return job.failure()->dead[0].substr(0, job.failure()->dead[0].find('@'));
+}
+
+TEST(SchedulerState, NamesWhoIsCutOffAndNotWhomItNoMoreReaches) {
+  EXPECT_EQ(NamedAfter({{1, 2}}), "worker/1");
+  EXPECT_EQ(NamedAfter({{2, 1}}), "worker/1");
+  EXPECT_EQ(NamedAfter({{1, 2}, {2, 1}}), "worker/1");
+  EXPECT_EQ(NamedAfter({{1, 2}, {1, 3}, {2, 1}, {3, 1}}), "worker/1");
+  EXPECT_EQ(NamedAfter({{0, 2}, {1, 2}}), "server/0");
+  EXPECT_EQ(NamedAfter({{2, 0}, {2, 1}, {0, 2}}), "server/0");
+}
+
 TEST(SchedulerState, RefusesAMemberThatReadsTooOften) {
   const TimePoint now = Clock::now();
   SchedulerState job = RunningJob(now);
