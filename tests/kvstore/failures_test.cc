@@ -180,6 +180,26 @@ TEST(Mismatch, OfTensorsNamesBoth) {
   ExpectMismatch(a, b, {"tensor table", "33 elements", "0 elements"});
 }
 
+TEST(Mismatch, OfProgramsNamesBothVersions) {
+  const ClusterConfig config = Job(1);
+  Cluster cluster(config);
+  auto server = std::async(std::launch::async, [&cluster] {
+    JoinRequest request = JoinRequestOf(cluster.Options(), Role::kServer);
+    request.on_fatal = nullptr;
+    for (auto& [name, value] : request.facts) {
+      if (name == "version") value = "0.0.1";
+    }
+    return telegrad::Job::Join(request).status();
+  });
+  testing::Worker worker = cluster.MakeWorker(0);
+  for (const absl::Status& status :
+       {cluster.Init(worker, cluster.MakeValues(0)), server.get()}) {
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("version: "));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("0.0.1"));
+  }
+}
+
 TEST(Secrets, ThatDifferAreRefused) {
   ClusterConfig config = Job(1);
   config.secret = *Secret::Derive(std::string(32, 'a'), "local");

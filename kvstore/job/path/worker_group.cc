@@ -199,6 +199,7 @@ std::string Difference(const Json& first, const Json& other, size_t rank) {
 JoinRequest JoinRequestOf(const JobOptions& options, Role role) {
   Facts facts = options.facts;
   facts.emplace_back("resend", options.path.transport.resend ? "on" : "off");
+  facts.emplace_back("version", TELEGRAD_VERSION);
   return {.scheduler_address = options.scheduler_address,
           .role = role,
           .wanted_rank = options.wanted_rank,
