@@ -95,6 +95,10 @@ struct CodecTraits {
   bool unbiased = false;  // decoded values are right on average over seeds
   // Decoded values plus residual are the sum of gradients, up to rounding.
   bool conserves = true;
+  // What is sent is all that an element held back, so that its momentum ends
+  // there, too: momentum factor masking of Deep Gradient Compression (arXiv
+  // 1712.01887, section 3.1).
+  bool masks_momentum = false;
   bool keeps_nonfinite = false;  // payloads can hold NaN and infinities
   // Payloads and packed sums of the right size are decoded within bounds
   // whatever bits they hold: Validate finds damage, and guards no memory.
@@ -113,6 +117,9 @@ CodecOptions StandardOptions(const CodecTraits& traits);
 // codec makes `memory` and `scratch` in its first Encode.
 struct CodecState {
   Bytes residual = {};  // [n] f32 when needs_residual, else empty
+  // [n] f32, or empty: momentum that grad holds, of a codec that
+  // masks_momentum. Encode clears it where it sends.
+  Bytes momentum = {};
   // What lives from step to step, beside the residual. On a GPU this memory
   // belongs to the stream of the first Encode: make_buffer of
   // kernels/dispatch.h.

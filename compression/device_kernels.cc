@@ -53,6 +53,7 @@ kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
                     offsetof(kernels::SpanResult, stats));
   return {.grad = item.grad.data,
           .residual = residual,
+          .momentum = AsFloats(item.state->momentum),
           .codes = AsCodes(item.out),
           .result = reinterpret_cast<kernels::SpanResult*>(item.result),
           .num_elems = item.codec->num_elems(),

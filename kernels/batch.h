@@ -23,6 +23,7 @@ struct SpanResult {
 struct EncodeSpan {
   const void* grad = nullptr;
   float* residual = nullptr;
+  float* momentum = nullptr;  // sparse encoders clear it where they send
   uint8_t* codes = nullptr;
   SpanResult* result = nullptr;  // is set, not added to
   uint64_t num_elems = 0;        // at least 1

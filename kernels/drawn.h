@@ -33,11 +33,13 @@ TELEGRAD_HOST_DEVICE inline size_t DrawnAt(const PhiloxWords& words, size_t j,
 // A payload: u64 seed, f32[k] values; aligned to 4.
 constexpr size_t kDrawnValuesAt = 8;
 
-// Writes a payload and takes it off the residual: what is sent is 0 there. NaN
-// and infinities stay, 0 is sent for them. stats->num_nonzero is added to.
+// Writes a payload and takes it off the residual: what is sent is 0 there, and
+// in momentum [n], unless that is null. NaN and infinities stay, 0 is sent for
+// them. stats->num_nonzero is added to.
 // Cost: 4 bytes and two sectors per element sent.
-using TakeDrawnFn = void(float* residual, size_t n, size_t k, uint64_t seed,
-                         uint8_t* payload, EncodeStats* stats, Stream stream);
+using TakeDrawnFn = void(float* residual, float* momentum, size_t n, size_t k,
+                         uint64_t seed, uint8_t* payload, EncodeStats* stats,
+                         Stream stream);
 
 // decode: out [n] = the payload, 0 elsewhere; decode_add: out += the payload.
 // Any bytes can be read. Cost: 4 bytes per element to decode, and per element

@@ -36,19 +36,20 @@ TELEGRAD_HOST_DEVICE constexpr size_t SparseScratchBytes(size_t n) {
 //   v >= t: word i<<1,    residual[i] = v - t      (inclusive)
 //   v <= -t: word i<<1|1, residual[i] = v + t      (inclusive)
 //   else:   no word,      residual[i] = v
+// momentum [n], unless null, becomes 0 where there is a word.
 // NonFinite as in TwoBitEncodeFn. threshold > 0, finite. Cost: 12 bytes per
 // element, and 4 per survivor.
-using ThresholdEncodeFn = void(const float* grad, float* residual, size_t n,
-                               float threshold, NonFinite nonfinite,
-                               uint32_t* survivors, uint64_t* num_survivors,
-                               EncodeStats* stats, void* scratch,
-                               Stream stream);
+using ThresholdEncodeFn = void(const float* grad, float* residual,
+                               float* momentum, size_t n, float threshold,
+                               NonFinite nonfinite, uint32_t* survivors,
+                               uint64_t* num_survivors, EncodeStats* stats,
+                               void* scratch, Stream stream);
 
 // ThresholdEncodeFn for a gradient of 16-bit floats, as TwoBitEncodeHalfFn
 // takes it.
 // Cost: 10 bytes per element, and 4 per survivor.
 using ThresholdEncodeHalfFn = void(const uint16_t* grad, float* residual,
-                                   size_t n, float threshold,
+                                   float* momentum, size_t n, float threshold,
                                    NonFinite nonfinite, uint32_t* survivors,
                                    uint64_t* num_survivors, EncodeStats* stats,
                                    void* scratch, Stream stream);

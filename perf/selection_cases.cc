@@ -28,7 +28,7 @@ void AppendThreshold(std::vector<KernelCase>& cases) {
                                EncodeStats stats;
                                uint64_t count = 0;
                                sparse.threshold_encode(
-                                   s.grad(), s.residual(), s.n,
+                                   s.grad(), s.residual(), nullptr, s.n,
                                    s.data.threshold, NonFinite::kZero,
                                    Indices(s), &count, &stats, s.scratch(), {});
                              }));
@@ -42,8 +42,8 @@ void AppendThreshold(std::vector<KernelCase>& cases) {
         EncodeStats stats;
         uint64_t count = 0;
         sparse.threshold_encode_fp16(
-            halves(s), s.residual(), s.n, s.data.threshold, NonFinite::kZero,
-            Indices(s), &count, &stats, s.scratch(), {});
+            halves(s), s.residual(), nullptr, s.n, s.data.threshold,
+            NonFinite::kZero, Indices(s), &count, &stats, s.scratch(), {});
       },
       [halves](const Share& s) {
         EncodeStats stats;

@@ -26,6 +26,7 @@ const CodecTraits& Traits() {
       .needs_residual = true,
       .needs_threshold = false,
       .summary = "elements that all workers draw alike, with error feedback",
+      .masks_momentum = true,
       .options = {{"density", &CodecOptions::density, 0.01, 1e-6, 1, false,
                    "share of the elements that is sent"}},
   };
@@ -90,6 +91,7 @@ class PreparedRandomK : public SelfContainedCodec {
       return EncodeOnGpu(grad, state, params, out, result, stream);
     }
     float* residual = AsFloats(state.residual);
+    float* const momentum = AsFloats(state.momentum);
     EncodeStats stats;
     Accumulate(AsFloats(grad), residual, params, &stats, stream);
     const uint64_t seed = SeedFor(params);
@@ -99,6 +101,7 @@ class PreparedRandomK : public SelfContainedCodec {
       const bool is_sent = std::isfinite(residual[index]);
       const float value = is_sent ? residual[index] : 0.0f;
       if (is_sent) residual[index] = 0;
+      if (is_sent && momentum != nullptr) momentum[index] = 0;
       stats.num_nonzero += value != 0 ? 1 : 0;
       PutValue(value, j, out);
     });
@@ -218,8 +221,8 @@ class PreparedRandomK : public SelfContainedCodec {
                                   reinterpret_cast<float*>(lists + kListBytes),
                                   state.scratch.as<uint64_t>(), &result->stats,
                                   lists + 2 * kListBytes, stream);
-    kernels().drawn.take(residual, num_elems(), k_, SeedFor(params),
-                         AsCodes(out), &result->stats, stream);
+    kernels().drawn.take(residual, AsFloats(state.momentum), num_elems(), k_,
+                         SeedFor(params), AsCodes(out), &result->stats, stream);
     return absl::OkStatus();
   }
 

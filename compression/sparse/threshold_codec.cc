@@ -32,6 +32,7 @@ const CodecTraits& Traits() {
       .needs_residual = true,
       .needs_threshold = true,
       .summary = "places of -t and +t with error feedback (Strom 2015)",
+      .masks_momentum = true,
       // The density settles near (RMS / t)^2. The residual would pull its own
       // threshold up with it.
       .auto_threshold_per_rms = 8,
@@ -225,9 +226,9 @@ class PreparedThreshold : public ListCodec {
     RETURN_IF_ERROR(CheckThreshold(params.threshold));
     ASSIGN_OR_RETURN(const Scratch scratch, ScratchOf(state, stream));
     BeginResult({}, kernels(), result, stream);
-    encode(grad, AsFloats(state.residual), num_elems(), params.threshold,
-           params.nonfinite, scratch.survivors, scratch.count, &result->stats,
-           scratch.tiles, stream);
+    encode(grad, AsFloats(state.residual), AsFloats(state.momentum),
+           num_elems(), params.threshold, params.nonfinite, scratch.survivors,
+           scratch.count, &result->stats, scratch.tiles, stream);
     if (is_on_gpu()) {
       WriteOnGpu(scratch.survivors, scratch.count, params.threshold,
                  scratch.parts, out, result, stream);

@@ -21,6 +21,7 @@ const CodecTraits& Traits() {
       .needs_residual = true,
       .needs_threshold = false,
       .summary = "the largest elements as float32 with error feedback",
+      .masks_momentum = true,
       .options = {{"density", &CodecOptions::density, 0.01, 1e-6, 1, false,
                    "share of the elements that is sent"},
                   {"sampled", &CodecOptions::sampled, 0, 0, 1, true,

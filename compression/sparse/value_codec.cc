@@ -63,6 +63,9 @@ absl::Status ValueCodec::EncodeLargest(ConstBytes grad, CodecState& state,
                                 params.nonfinite, lists.indices, lists.values,
                                 &lists.count, &result->stats, nullptr, stream);
   Send(k, lists, residual, out, result);
+  if (float* const momentum = AsFloats(state.momentum)) {
+    ClearListed(lists.indices, lists.count, momentum);
+  }
   return absl::OkStatus();
 }
 
@@ -123,10 +126,11 @@ absl::Status ValueCodec::EncodeOnGpu(ConstBytes grad,
   }
   const size_t values_at = kernels::ListAt(kernels::SparseContent::kValues, 0);
   auto* const values = reinterpret_cast<float*>(out.data + values_at);
-  table.select.take_largest(kernels::HowManyOf(k, is_sampled_),
-                            {s.indices, s.values, s.num_listed, residual, u, n},
-                            {s.kept, values, s.num_kept, &result->stats},
-                            s.work, stream);
+  float* const masked = u != nullptr ? u : AsFloats(state.momentum);
+  table.select.take_largest(
+      kernels::HowManyOf(k, is_sampled_),
+      {s.indices, s.values, s.num_listed, residual, masked, n},
+      {s.kept, values, s.num_kept, &result->stats}, s.work, stream);
   WriteOnGpu(s.kept, s.num_kept, 0, s.work, out, result, stream);
   return absl::OkStatus();
 }

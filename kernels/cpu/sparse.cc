@@ -108,8 +108,9 @@ class ThresholdRule {
     EncodeStats part;
     uint64_t count = 0;
     uint32_t* words = survivors_ + before;
-    Grad::Definition()(grad_ + from, residual_ + from, to - from, threshold_,
-                       nonfinite_, words, &count, &part, nullptr, Stream{});
+    Grad::Definition()(grad_ + from, residual_ + from, nullptr, to - from,
+                       threshold_, nonfinite_, words, &count, &part, nullptr,
+                       Stream{});
     for (uint64_t s = 0; s < count; ++s) {
       words[s] += static_cast<uint32_t>(from << 1);
     }
@@ -264,11 +265,14 @@ void Pass(const Rule rule, size_t n, NonFinite nonfinite,
 
 template <class Grad>
 void ThresholdEncode(const typename Grad::Element* grad, float* residual,
-                     size_t n, float threshold, NonFinite nonfinite,
-                     uint32_t* survivors, uint64_t* num_survivors,
-                     EncodeStats* stats, void*, Stream) {
+                     float* momentum, size_t n, float threshold,
+                     NonFinite nonfinite, uint32_t* survivors,
+                     uint64_t* num_survivors, EncodeStats* stats, void*,
+                     Stream) {
   Pass(ThresholdRule<Grad>(grad, residual, threshold, nonfinite, survivors), n,
        nonfinite, num_survivors, stats);
+  if (momentum == nullptr) return;
+  for (uint64_t s = 0; s < *num_survivors; ++s) momentum[survivors[s] >> 1] = 0;
 }
 
 void LargeValues(const float* grad, float* residual, size_t n,

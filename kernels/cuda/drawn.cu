@@ -34,8 +34,9 @@ __device__ inline void ForEachDrawn(uint64_t seed, const Draw& draw,
   }
 }
 
-__global__ void TakeDrawnKernel(float* residual, Draw draw, uint64_t seed,
-                                float* payload, EncodeStats* stats) {
+__global__ void TakeDrawnKernel(float* residual, float* momentum, Draw draw,
+                                uint64_t seed, float* payload,
+                                EncodeStats* stats) {
   if (GlobalThread() == 0) {
     payload[0] = __uint_as_float(static_cast<uint32_t>(seed));
     payload[1] = __uint_as_float(static_cast<uint32_t>(seed >> 32));
@@ -44,8 +45,10 @@ __global__ void TakeDrawnKernel(float* residual, Draw draw, uint64_t seed,
   uint64_t num_nonzero = 0;
   ForEachDrawn(seed, draw, [=, &num_nonzero](size_t j, size_t index) {
     float* const at = residual + index;
-    const float value = IsFinite(*at) ? *at : 0.0f;
-    if (IsFinite(*at)) *at = 0;
+    const bool is_sent = IsFinite(*at);
+    const float value = is_sent ? *at : 0.0f;
+    if (is_sent) *at = 0;
+    if (is_sent && momentum != nullptr) momentum[index] = 0;
     num_nonzero += value != 0 ? 1 : 0;
     values[j] = value;
   });
@@ -81,10 +84,11 @@ unsigned GridForStrata(size_t k) {
   return GridFor((k + kStrata - 1) / kStrata);
 }
 
-void Take(float* residual, size_t n, size_t k, uint64_t seed, uint8_t* payload,
-          EncodeStats* stats, Stream stream) {
+void Take(float* residual, float* momentum, size_t n, size_t k, uint64_t seed,
+          uint8_t* payload, EncodeStats* stats, Stream stream) {
   TakeDrawnKernel<<<GridForStrata(k), kThreads, 0, StreamOf(stream)>>>(
-      residual, Draw{n, k}, seed, reinterpret_cast<float*>(payload), stats);
+      residual, momentum, Draw{n, k}, seed, reinterpret_cast<float*>(payload),
+      stats);
 }
 
 template <bool kAdd>

@@ -326,7 +326,7 @@ struct SelectedSpan {
         Global(span.codes) + ListAt(SparseContent::kValues, 0));
     return {HowManyOf(span.k, span.is_sampled),
             {lists.indices, lists.values, lists.num_listed,
-             Global(span.residual), nullptr, n},
+             Global(span.residual), span.momentum, n},
             {lists.kept, values, lists.num_kept, &Global(span.result)->stats},
             s.state,
             s.tiles};

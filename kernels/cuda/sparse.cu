@@ -112,6 +112,7 @@ __device__ inline void Append(const Pass<Grad>& p, size_t i,
     const auto index = static_cast<uint32_t>(i + j);
     if (kRule == Rule::kThreshold) {
       p.indices[at++] = index << 1 | (v[j] < 0 ? 1u : 0u);
+      if (p.momentum != nullptr) p.momentum[index] = 0;
     } else {
       p.values[at] = v[j];
       p.indices[at++] = index;
@@ -213,11 +214,12 @@ void Launch(const Pass<Grad>& p, NonFinite nonfinite, Stream stream) {
 
 template <class Grad>
 void ThresholdEncode(const typename Grad::Element* grad, float* residual,
-                     size_t n, float threshold, NonFinite nonfinite,
-                     uint32_t* survivors, uint64_t* num_survivors,
-                     EncodeStats* stats, void* scratch, Stream stream) {
+                     float* momentum, size_t n, float threshold,
+                     NonFinite nonfinite, uint32_t* survivors,
+                     uint64_t* num_survivors, EncodeStats* stats, void* scratch,
+                     Stream stream) {
   Launch<Rule::kThreshold>(
-      Pass<Grad>{grad, MomentumCorrection{}, nullptr, residual, n, threshold,
+      Pass<Grad>{grad, MomentumCorrection{}, momentum, residual, n, threshold,
                  nullptr, survivors, nullptr,
                  reinterpret_cast<Word*>(num_survivors), stats,
                  static_cast<TileScratch*>(scratch), 1},
@@ -256,6 +258,7 @@ Pass<Grad> __device__ PassOf(const EncodeSpan& span, uint32_t* survivors,
   Pass<Grad> p = {};
   p.grad = Global(static_cast<const typename Grad::Element*>(span.grad));
   p.residual = Global(span.residual);
+  p.momentum = span.momentum;
   p.n = span.num_elems;
   p.stats = &Global(span.result)->stats;
   p.scale = 1;

@@ -17,13 +17,15 @@ void PutValue(float value, size_t j, uint8_t* payload) {
   std::memcpy(payload + kDrawnValuesAt + 4 * j, &value, sizeof(value));
 }
 
-void Take(float* residual, size_t n, size_t k, uint64_t seed, uint8_t* payload,
-          EncodeStats* stats, Stream) {
+void Take(float* residual, float* momentum, size_t n, size_t k, uint64_t seed,
+          uint8_t* payload, EncodeStats* stats, Stream) {
   std::memcpy(payload, &seed, sizeof(seed));
   for (size_t j = 0; j < k; ++j) {
-    float& at = residual[DrawnAt(DrawnWords(seed, j), j, n, k)];
-    const float value = std::isfinite(at) ? at : 0.0f;
-    if (std::isfinite(at)) at = 0;
+    const size_t i = DrawnAt(DrawnWords(seed, j), j, n, k);
+    const bool is_sent = std::isfinite(residual[i]);
+    const float value = is_sent ? residual[i] : 0.0f;
+    if (is_sent) residual[i] = 0;
+    if (is_sent && momentum != nullptr) momentum[i] = 0;
     stats->num_nonzero += value != 0 ? 1 : 0;
     PutValue(value, j, payload);
   }

@@ -21,9 +21,10 @@ bool IsLarge(float v, float threshold) {
 
 template <typename Format>
 void ThresholdEncode(const typename Format::Element* grad, float* residual,
-                     size_t n, float threshold, NonFinite nonfinite,
-                     uint32_t* survivors, uint64_t* num_survivors,
-                     EncodeStats* stats, void*, Stream) {
+                     float* momentum, size_t n, float threshold,
+                     NonFinite nonfinite, uint32_t* survivors,
+                     uint64_t* num_survivors, EncodeStats* stats, void*,
+                     Stream) {
   uint64_t count = 0;
   for (size_t i = 0; i < n; ++i) {
     float v = residual[i] + Format::Float(grad[i]);
@@ -39,6 +40,9 @@ void ThresholdEncode(const typename Format::Element* grad, float* residual,
       v += threshold;
     }
     residual[i] = v;
+  }
+  for (uint64_t s = 0; s < count && momentum != nullptr; ++s) {
+    momentum[survivors[s] >> 1] = 0;
   }
   *num_survivors = count;
   stats->num_nonzero += count;

@@ -17,7 +17,7 @@ void MeasureDrawn(Arrays& a, std::vector<Row>& rows) {
   const size_t k = n / 100;
   const DrawnKernels gpu = kernels::cuda::Drawn();
   rows.push_back(Time("drawn_take 1 %", 0.68, [&] {
-    gpu.take(a.y, n, k, kSeed, a.packed, a.stats, Stream{});
+    gpu.take(a.y, nullptr, n, k, kSeed, a.packed, a.stats, Stream{});
   }));
   rows.push_back(Time("drawn_decode 1 %", 4.36,
                       [&] { gpu.decode(a.packed, n, k, a.y, Stream{}); }));

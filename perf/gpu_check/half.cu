@@ -50,8 +50,9 @@ void MeasureHalf(Arrays& a, std::vector<Row>& rows) {
     }));
     Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
     rows.push_back(Time("threshold_encode " + name, 10, [&] {
-      (sparse.*format.threshold)(halves, a.y, n, 6.25f, NonFinite::kZero, list,
-                                 count, a.stats, scratch, Stream{});
+      (sparse.*format.threshold)(halves, a.y, nullptr, n, 6.25f,
+                                 NonFinite::kZero, list, count, a.stats,
+                                 scratch, Stream{});
     }));
   }
   cudaFree(list);

@@ -21,8 +21,8 @@ void MeasureSparse(Arrays& a, std::vector<Row>& rows) {
   };
   clear();
   rows.push_back(Time("threshold_encode", 12, [&] {
-    sparse.threshold_encode(a.x, a.y, n, 6.25f, NonFinite::kZero, indices,
-                            count, a.stats, scratch, Stream{});
+    sparse.threshold_encode(a.x, a.y, nullptr, n, 6.25f, NonFinite::kZero,
+                            indices, count, a.stats, scratch, Stream{});
   }));
   clear();
   rows.push_back(Time("large_values 0 %", 12, [&] {

@@ -34,11 +34,12 @@ struct Chunk {
   std::unique_ptr<PreparedCodec> cpu;
   std::unique_ptr<PreparedCodec> gpu;
   std::vector<float> residual;
+  std::vector<float> momentum;
   CodecState cpu_state;
   CodecState gpu_state;
   Buffer grad;    // pinned
-  Buffer back;    // pinned: result, payload, residual
-  Buffer memory;  // the GPU's: gradient, residual
+  Buffer back;    // pinned: result, payload, residual, momentum
+  Buffer memory;  // the GPU's: gradient, residual, momentum
   Buffer answer;  // the GPU's: result, payload
   size_t half_bytes = 0;
   size_t skew = 0;  // of all arrays of the GPU, in bytes
@@ -60,6 +61,7 @@ class GpuCodecBatch
   void AddChunks(size_t skew) {
     chunks_.clear();
     for (const size_t n : kSizes) AddChunk(n, skew);
+    ASSERT_TRUE(Finish());
   }
 
   void AddChunk(size_t n, size_t skew) {
@@ -75,14 +77,21 @@ class GpuCodecBatch
     chunk->skew = skew;
     chunk->residual.resize(n);
     chunk->grad = queue_->MakePinned(4 * n);
-    chunk->back = queue_->MakePinned(answer + 4 * n);
-    chunk->memory = queue_->MakeMemory(8 * n + 16 + skew, stream_);
+    chunk->back = queue_->MakePinned(answer + 8 * n);
+    chunk->memory = queue_->MakeMemory(12 * n + 32 + skew, stream_);
     chunk->answer = queue_->MakeMemory(answer, stream_);
     chunk->params = {.threshold = 0.25f * static_cast<float>(n % 3 + 1)};
     chunk->params.stream = n;
     if (chunk->cpu->traits().needs_residual) {
       chunk->cpu_state.residual = {chunk->residual.data(), 4 * n};
-      chunk->gpu_state.residual = Residual(*chunk);
+      chunk->gpu_state.residual = Array(*chunk, 1);
+    }
+    if (chunk->cpu->traits().masks_momentum) {
+      chunk->momentum.assign(n, 1.0f);
+      std::memcpy(chunk->grad.data(), chunk->momentum.data(), 4 * n);
+      ASSERT_TRUE(queue_->Copy(Array(*chunk, 2), chunk->grad.view(), stream_));
+      chunk->cpu_state.momentum = {chunk->momentum.data(), 4 * n};
+      chunk->gpu_state.momentum = Array(*chunk, 2);
     }
     chunks_.push_back(std::move(chunk));
   }
@@ -90,9 +99,10 @@ class GpuCodecBatch
   static Bytes Gradient(const Chunk& chunk) {
     return {chunk.memory.data() + chunk.skew, chunk.half_bytes, kGpu};
   }
-  static Bytes Residual(const Chunk& chunk) {
+  // 1: the residual, 2: momentum.
+  static Bytes Array(const Chunk& chunk, size_t index) {
     const size_t n = chunk.cpu->num_elems();
-    const size_t at = (4 * n + 15) / 16 * 16 + chunk.skew;
+    const size_t at = index * ((4 * n + 15) / 16 * 16) + chunk.skew;
     return {chunk.memory.data() + at, 4 * n, kGpu};
   }
   static Bytes Payload(const Chunk& chunk) {
@@ -153,9 +163,11 @@ class GpuCodecBatch
     for (const auto& chunk : chunks_) {
       const ConstBytes answer = chunk->answer.view();
       ASSERT_TRUE(queue_->Copy(chunk->back.view(), answer, stream_));
-      ASSERT_TRUE(queue_->Copy(
-          {chunk->back.data() + answer.size, 4 * chunk->cpu->num_elems()},
-          Residual(*chunk), stream_));
+      std::byte* to = chunk->back.data() + answer.size;
+      for (const Bytes& from : {Array(*chunk, 1), Array(*chunk, 2)}) {
+        ASSERT_TRUE(queue_->Copy({to, from.size}, from, stream_));
+        to += from.size;
+      }
     }
     ASSERT_TRUE(Finish());
   }
@@ -190,6 +202,9 @@ class GpuCodecBatch
                   (std::isnan(value) && std::isnan(chunk.residual[i])))
           << i;
     }
+    EXPECT_EQ(std::memcmp(residual + 4 * chunk.residual.size(),
+                          chunk.momentum.data(), 4 * chunk.momentum.size()),
+              0);
   }
 
   bool TakesHalves() const {

@@ -45,6 +45,10 @@ class Both {
     if (!cpu.traits().needs_residual) return;
     gpu_state_.residual = residual_.view();
     cpu_state_.residual = View(cpu_residual_);
+    if (!cpu.traits().masks_momentum) return;
+    momentum_.Fill(cpu_momentum_);
+    gpu_state_.momentum = momentum_.view();
+    cpu_state_.momentum = View(cpu_momentum_);
   }
 
   void Encode(int step, std::vector<float> values) {
@@ -86,6 +90,8 @@ class Both {
     EXPECT_EQ(result_->stats.num_nonzero, cpu_result.stats.num_nonzero);
     EXPECT_EQ(result_->stats.num_nonfinite, cpu_result.stats.num_nonfinite);
     ASSERT_EQ(residual_.values(), cpu_residual_);
+    if (!cpu_.traits().masks_momentum) return;
+    ASSERT_EQ(momentum_.values(), cpu_momentum_);
   }
 
   void Decode() {
@@ -131,9 +137,11 @@ class Both {
   const PreparedCodec& gpu_;
   Floats grad_;
   Floats residual_;
+  Floats momentum_;
   Floats decoded_;
   Floats sum_;
   std::vector<float> cpu_residual_ = std::vector<float>(kElems);
+  std::vector<float> cpu_momentum_ = std::vector<float>(kElems, 1.0f);
   std::vector<float> cpu_decoded_ = std::vector<float>(kElems);
   std::vector<float> cpu_sum_ = std::vector<float>(kElems);
   Buffer cpu_payload_;

@@ -25,8 +25,9 @@ using testing::StatusIs;
 class Encoder {
  public:
   Encoder(const std::string& spec, size_t n)
-      : residual(n, 0.0f), n_(n), codec_(Make(spec, n)) {
+      : residual(n, 0.0f), momentum(n, 1.0f), n_(n), codec_(Make(spec, n)) {
     state_.residual = Bytes(residual.data(), 4 * n);
+    state_.momentum = Bytes(momentum.data(), 4 * n);
   }
   std::string Encode(const std::vector<float>& grad, float threshold = 0) {
     std::string out(codec_->max_encoded_bytes(), '\xff');
@@ -50,6 +51,7 @@ class Encoder {
   }
   const PreparedCodec& codec() const { return *codec_; }
   std::vector<float> residual;
+  std::vector<float> momentum;  // of what is encoded
   EncodeParams params{.stream = 3};
   EncodeResult result;
 
@@ -92,6 +94,28 @@ TEST(ThresholdCodec, GapsOfEightBits) {
             Sparse(200, {{0, .5f}, {3, -.5f}, {150, .5f}}));
   EXPECT_EQ(encoder.residual, Sparse(200, {{3, -.5f}, {7, .25f}, {150, .25f}}));
   EXPECT_EQ(encoder.result.stats.num_nonzero, 3u);
+}
+
+// All but dgc, whose momentum is its own.
+TEST(SparseCodecs, ClearMomentumWhereTheySend) {
+  constexpr size_t kElems = 5000;
+  Random random(7, 7);
+  for (const char* const spec :
+       {"threshold", "topk:0.01", "topk:0.01:sampled=1", "topk:1",
+        "randomk:0.02", "dgc:0.01"}) {
+    Encoder encoder(spec, kElems);
+    std::vector<float> expected(kElems, 1.0f);
+    for (int step = 0; step < 4; ++step) {
+      std::vector<float> grad(kElems);
+      for (float& each : grad) each = random.NextNormal();
+      const auto sent = encoder.Decode(encoder.Encode(grad, 2));
+      const bool masks = encoder.codec().traits().masks_momentum;
+      for (size_t i = 0; i < kElems && masks; ++i) {
+        if (sent[i] != 0) expected[i] = 0;
+      }
+      ASSERT_EQ(encoder.momentum, expected) << spec << " step " << step;
+    }
+  }
 }
 
 TEST(ThresholdCodec, GapsOfSixteenBits) {

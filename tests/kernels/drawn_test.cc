@@ -17,6 +17,7 @@ constexpr uint64_t kSeed = 0x123456789ABCDEF0;
 struct Outputs {
   std::vector<uint8_t> payload;
   std::vector<float> residual;
+  std::vector<float> momentum;
   std::vector<float> decoded;
   std::vector<float> sum;
   std::vector<uint8_t> payload_sum;
@@ -27,6 +28,7 @@ struct Outputs {
 Outputs Apply(const KernelTable& table, size_t n, size_t k, size_t skew) {
   const std::vector<uint8_t> empty(kDrawnValuesAt + 4 * k, 0x5A);
   Array<float> residual(table, RandomFloats(n, 1, true, n), skew);
+  Array<float> momentum(table, RandomFloats(n, 1, false, n + 3), skew);
   Array<float> other(table, RandomFloats(n, 1, false, n + 1), skew);
   Array<uint8_t> first(table, empty, skew);
   Array<uint8_t> second(table, empty, skew);
@@ -34,15 +36,18 @@ Outputs Apply(const KernelTable& table, size_t n, size_t k, size_t skew) {
   Array<EncodeStats> stats(table, {{.num_nonzero = 7, .num_nonfinite = 3}});
   Array<float> decoded(table, std::vector<float>(n, 9.0f), skew);
   Array<float> sum(table, RandomFloats(n, 1, false, n + 2), skew);
-  table.drawn.take(residual.get(), n, k, kSeed, first.get(), stats.get(), {});
-  table.drawn.take(other.get(), n, k, kSeed, second.get(), stats.get(), {});
+  table.drawn.take(residual.get(), momentum.get(), n, k, kSeed, first.get(),
+                   stats.get(), {});
+  table.drawn.take(other.get(), nullptr, n, k, kSeed, second.get(), stats.get(),
+                   {});
   table.drawn.decode(first.get(), n, k, decoded.get(), {});
   table.drawn.decode_add(first.get(), n, k, sum.get(), {});
   const uint8_t* const payloads[] = {first.get(), second.get(), first.get()};
   table.drawn.sum(payloads, 3, k, payload_sum.get(), {});
   Wait(table);
-  return {first.values(), residual.values(),    decoded.values(),
-          sum.values(),   payload_sum.values(), stats.values()[0]};
+  return {first.values(),   residual.values(), momentum.values(),
+          decoded.values(), sum.values(),      payload_sum.values(),
+          stats.values()[0]};
 }
 
 TEST_P(Drawn, EqualsReference) {
@@ -57,6 +62,7 @@ TEST_P(Drawn, EqualsReference) {
       EXPECT_EQ(got.payload, want.payload);
       EXPECT_EQ(got.payload_sum, want.payload_sum);
       ExpectSameBits(got.residual, want.residual);
+      ExpectSameBits(got.momentum, want.momentum);
       ExpectSameBits(got.decoded, want.decoded);
       ExpectSameBits(got.sum, want.sum);
       ExpectSameStats(got.stats, want.stats);
@@ -78,8 +84,8 @@ TEST_P(Drawn, OneOfEachStratumIsTakenOnce) {
   Array<float> residual(table(), std::vector<float>(n, 2.0f));
   Array<uint8_t> payload(table(), std::vector<uint8_t>(kDrawnValuesAt + 4 * k));
   Array<EncodeStats> stats(table(), {EncodeStats{}});
-  table().drawn.take(residual.get(), n, k, kSeed, payload.get(), stats.get(),
-                     {});
+  table().drawn.take(residual.get(), nullptr, n, k, kSeed, payload.get(),
+                     stats.get(), {});
   Wait(table());
   EXPECT_EQ(stats.values()[0].num_nonzero, k);
   const std::vector<float> left = residual.values();

@@ -128,8 +128,8 @@ Encoded Threshold(const KernelTable& table, Encode* encode,
       table, {{.num_nonzero = 7, .num_nonfinite = 3, .first_nonfinite = 200}});
   Array<uint64_t> scratch(
       table, std::vector<uint64_t>(SparseScratchBytes(n) / 8, 0x55));
-  encode(g.get(), r.get(), n, 0.5f, call.nonfinite, list.get(), count.get(),
-         stats.get(), scratch.get(), Stream{});
+  encode(g.get(), r.get(), nullptr, n, 0.5f, call.nonfinite, list.get(),
+         count.get(), stats.get(), scratch.get(), Stream{});
   Wait(table);
   Encoded out = {{}, list.values(), r.values(), stats.values()[0]};
   out.survivors.resize(count.values()[0]);

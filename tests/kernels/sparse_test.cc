@@ -48,9 +48,10 @@ Outputs Apply(Rule rule, const KernelTable& table, const Inputs& in,
   Array<float> scale(table, {0.75f});
   const SparseKernels& sparse = table.sparse;
   if (rule == Rule::kThreshold) {
-    sparse.threshold_encode(g.get(), r.get(), n, in.threshold, in.nonfinite,
-                            list.get(), count.get(), stats.get(), scratch.get(),
-                            Stream{});
+    sparse.threshold_encode(g.get(), r.get(),
+                            in.momentum.empty() ? nullptr : u.get(), n,
+                            in.threshold, in.nonfinite, list.get(), count.get(),
+                            stats.get(), scratch.get(), Stream{});
   } else if (rule == Rule::kLarge) {
     sparse.large_values(g.get(), r.get(), n, threshold.get(), in.nonfinite,
                         list.get(), values.get(), count.get(), stats.get(),

@@ -143,6 +143,9 @@ void SavedChunk::Switch(ChunkCodec& codec, CodecMode mode) {
   if (traits.needs_residual) {
     codec.state_.residual = Reach(codec.memory_.residual);
   }
+  if (traits.masks_momentum) {
+    codec.state_.momentum = Reach(codec.memory_.momentum);
+  }
   codec.guard_ = Guard(codec.chunk_.num_elems, traits, coding.setting.options);
 }
 

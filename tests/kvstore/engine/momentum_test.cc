@@ -43,6 +43,19 @@ Gradients PushedOf(PushMomentum kind, const Gradients& grads, Gradients& m) {
   return pushed;
 }
 
+// Clears the momentum of elements that `pushed` sends by `sent`, devices of one
+// contributor each.
+void Mask(std::vector<std::unique_ptr<Devices>>& sent, const Gradients& pushed,
+          Gradients& m) {
+  for (size_t d = 0; d < sent.size(); ++d) {
+    const auto outs = sent[d]->Round({pushed[d]});
+    ASSERT_THAT(outs, IsOk());
+    for (size_t i = 0; i < kPushedElems; ++i) {
+      if ((*outs)[0][i] != 0) m[d][i] = 0;
+    }
+  }
+}
+
 class EveryCodecWithMomentum : public ::testing::TestWithParam<const Codec*> {};
 
 INSTANTIATE_TEST_SUITE_P(, EveryCodecWithMomentum,
@@ -58,13 +71,23 @@ TEST_P(EveryCodecWithMomentum, EncodesWhatItMakesOfGradients) {
     Devices with(kPushedElems, 2, CompressionWith(type, kind));
     Devices without(kPushedElems, 2,
                     CompressionWith(type, PushMomentum::kNone));
+    CompressionConfig alone = CompressionWith(type, PushMomentum::kNone);
+    alone.reply = ReplyMode::kDense;
+    std::vector<std::unique_ptr<Devices>> sent;
+    if (GetParam()->traits().masks_momentum) {
+      for (int d = 0; d < 2; ++d) {
+        sent.push_back(std::make_unique<Devices>(kPushedElems, 1, alone));
+      }
+    }
     Gradients momentum;
     for (int step = 0; step < 6; ++step) {
       const Gradients grads = testing::GradsOf(2, step, kPushedElems);
+      const Gradients pushed = PushedOf(kind, grads, momentum);
       const auto outs = with.Round(grads);
       ASSERT_THAT(outs, IsOk());
-      ASSERT_EQ(*outs, *without.Round(PushedOf(kind, grads, momentum)))
+      ASSERT_EQ(*outs, *without.Round(pushed))
           << ToString(kind) << " step " << step;
+      Mask(sent, pushed, momentum);
     }
   }
 }
