@@ -68,6 +68,7 @@ struct CodecOptions {
   double sampled = 0;  // 1: a sample chooses what is sent
   double packing = 0;  // how codes lie in bytes: 0 plain, 1 radix
   double decay = 0;    // what a worker keeps of its residual each step
+  double reply = 0;    // pushes that a server's reply has room for; 0: all
 
   bool operator==(const CodecOptions&) const = default;
 };
@@ -147,9 +148,10 @@ constexpr uint64_t kServerSource = ~uint64_t{0};
 struct EncodeParams {
   float threshold = 0;  // when needs_threshold
   NonFinite nonfinite = NonFinite::kZero;
-  uint64_t stream = 0;  // the chunk: the same on all workers, no two alike
-  uint64_t step = 0;    // equal on all workers
-  uint64_t source = 0;  // the encoder: no two alike, or kServerSource
+  uint64_t stream = 0;      // the chunk: the same on all workers, no two alike
+  uint64_t step = 0;        // equal on all workers
+  uint64_t source = 0;      // the encoder: no two alike, or kServerSource
+  uint32_t num_summed = 1;  // payloads in what a server encodes
 };
 
 // Formats of gradients of 16-bit floats (kernels/cast.h).
@@ -177,8 +179,11 @@ class PreparedCodec {
   virtual size_t num_elems() const = 0;
   // How codes are laid out, where there is a choice; a field of frame headers.
   virtual uint8_t packing() const { return 0; }
-  // The size of `out` that Encode and Reencode demand.
+  // The size of `out` that Encode demands, and Reencode of so many payloads.
   virtual size_t max_encoded_bytes() const = 0;
+  virtual size_t max_reencoded_bytes(uint32_t /*num_payloads*/) const {
+    return max_encoded_bytes();
+  }
 
   // Encodes grad [n] f32 into `out`; the residual takes what was not sent
   // (error feedback, fused). On a GPU `result` is memory that the device can
@@ -202,8 +207,8 @@ class PreparedCodec {
   virtual absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
       const EncodeItem& item, Stream stream) const;
 
-  // OK when `payload` is something that Encode can have written. It is called
-  // for bytes from a network, before anything else is done with them.
+  // OK when `payload` is something that Encode or Reencode can have written. It
+  // is called for bytes from a network, before anything else is done with them.
   virtual absl::Status Validate(ConstBytes payload) const = 0;
 
   // Decode writes the decoded payload to out [n] f32; DecodeAdd adds it to sum

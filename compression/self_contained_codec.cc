@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -20,7 +21,8 @@ absl::Status SelfContainedCodec::CheckEncode(ConstBytes grad,
 
 absl::Status SelfContainedCodec::CheckPayload(ConstBytes payload) const {
   if (!is_on_gpu()) return Validate(payload);
-  if (!traits_.constant_width && payload.size <= max_encoded_bytes()) {
+  constexpr uint32_t kAny = std::numeric_limits<uint32_t>::max();
+  if (!traits_.constant_width && payload.size <= max_reencoded_bytes(kAny)) {
     return absl::OkStatus();
   }
   return CheckSize("payload", payload.size, max_encoded_bytes());
@@ -107,8 +109,12 @@ absl::Status SelfContainedCodec::EncodeSum(uint32_t num_payloads,
                                            const EncodeParams& params,
                                            ReencodeState& state, Bytes out,
                                            Stream stream) const {
+  RETURN_IF_ERROR(
+      CheckCapacity("output", out.size, max_reencoded_bytes(num_payloads)));
   EncodeParams own = params;
   own.threshold = ReencodeThreshold(params.threshold, num_payloads);
+  own.source = kServerSource;
+  own.num_summed = num_payloads;
   return Encode(state.sum.view(), state.codec, own, out,
                 state.result.as<EncodeResult>(), stream);
 }

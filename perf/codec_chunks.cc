@@ -42,7 +42,7 @@ float* CodecChunks::Residual(uint32_t worker, size_t chunk) const {
 
 // What so many workers send in one step.
 absl::Status CodecChunks::FillPayloads(Chunk& chunk, uint64_t index) {
-  chunk.encoded = Buffer(codec_->max_encoded_bytes());
+  chunk.encoded = Buffer(codec_->max_reencoded_bytes(kNumPayloads));
   chunk.sum = Buffer(codec_->sum_bytes(kNumPayloads));
   for (uint32_t p = 0; p < kNumPayloads; ++p) {
     chunk.payloads[p] = Buffer(codec_->max_encoded_bytes());

@@ -31,7 +31,8 @@ const CodecTraits& Traits() {
                   {"warmup", &CodecOptions::warmup, 0, 0, 1e12, true,
                    "steps in which the density falls from 25 %"},
                   {"sampled", &CodecOptions::sampled, 1, 0, 1, true,
-                   "0: exactly the largest"}},
+                   "0: exactly the largest"},
+                  ReplyOption()},
   };
   return *traits;
 }
@@ -45,7 +46,7 @@ class PreparedDgc : public ValueCodec {
  public:
   PreparedDgc(size_t num_elems, const kernels::KernelTable& table,
               const CodecOptions& options)
-      : ValueCodec(Traits(), num_elems, table, options.sampled != 0,
+      : ValueCodec(Traits(), num_elems, table, options,
                    MaxSent(options, num_elems)),
         options_(options) {}
 
@@ -61,8 +62,8 @@ class PreparedDgc : public ValueCodec {
     auto* const u = state.memory.as<float>();
     const auto rate = static_cast<float>(options_.momentum);
     if (is_on_gpu()) {
-      return EncodeOnGpu(grad, {u, rate, options_.clip}, state, params, k, out,
-                         result, stream);
+      return EncodeOnGpu(grad, {u, rate, options_.clip}, state, params,
+                         WantedOf(k, params), out, result, stream);
     }
     EncodeMomentum(grad, u, rate, state, params, k, out, result, stream);
     return absl::OkStatus();
@@ -79,18 +80,19 @@ class PreparedDgc : public ValueCodec {
       kernels().select.clip_scale(g, num_elems(), options_.clip, &scale,
                                   nullptr, stream);
     }
+    const Wanted wanted = WantedOf(k, params);
     Lists lists = MakeLists(state);
     const auto value = [&](size_t i) {
       return residual[i] + (rate * u[i] + scale * g[i]);
     };
     const float threshold =
-        CandidateThreshold(k, value, {residual, u, g}, lists);
+        CandidateThreshold(wanted, value, {residual, u, g}, lists);
     result->stats = {};
     kernels().sparse.momentum_large_values(
         g, {rate, &scale}, u, residual, num_elems(), &threshold,
         params.nonfinite, lists.indices, lists.values, &lists.count,
         &result->stats, nullptr, stream);
-    Send(k, lists, residual, out, result);
+    Send(wanted, threshold, lists, residual, out, result);
     ClearListed(lists.indices, lists.count, u);
   }
 

@@ -25,7 +25,8 @@ const CodecTraits& Traits() {
       .options = {{"density", &CodecOptions::density, 0.01, 1e-6, 1, false,
                    "share of the elements that is sent"},
                   {"sampled", &CodecOptions::sampled, 0, 0, 1, true,
-                   "1: about as many, by a sample's threshold"}},
+                   "1: about as many, by a sample's threshold"},
+                  ReplyOption()},
   };
   return *traits;
 }
@@ -33,9 +34,9 @@ const CodecTraits& Traits() {
 class PreparedTopK : public ValueCodec {
  public:
   PreparedTopK(size_t num_elems, const kernels::KernelTable& table, size_t k,
-               bool is_sampled)
-      : ValueCodec(Traits(), num_elems, table, is_sampled,
-                   is_sampled ? std::min(num_elems, 2 * k) : k),
+               const CodecOptions& options)
+      : ValueCodec(Traits(), num_elems, table, options,
+                   options.sampled != 0 ? std::min(num_elems, 2 * k) : k),
         k_(k) {}
 
   absl::Status Encode(ConstBytes grad, CodecState& state,
@@ -62,9 +63,8 @@ class TopK : public Codec {
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      SparseKernelsFor(num_elems, device));
-    return std::make_unique<PreparedTopK>(num_elems, *table,
-                                          NumSent(options.density, num_elems),
-                                          options.sampled != 0);
+    return std::make_unique<PreparedTopK>(
+        num_elems, *table, NumSent(options.density, num_elems), options);
   }
 };
 

@@ -14,8 +14,18 @@ size_t NumSent(double density, size_t n) {
   return static_cast<size_t>(std::clamp(wanted, 1.0, static_cast<double>(n)));
 }
 
+CodecOption ReplyOption() {
+  return {"reply",
+          &CodecOptions::reply,
+          0,
+          0,
+          65535,
+          true,
+          "how many pushes' elements a server replies; 0: all, exact sums"};
+}
+
 absl::Status ValueCodec::Validate(ConstBytes payload) const {
-  return ValidateValueList(payload, num_elems(), max_sent_);
+  return ValidateValueList(payload, num_elems(), num_elems());
 }
 
 absl::Status ValueCodec::Decode(ConstBytes payload, float, Bytes out,
@@ -49,20 +59,21 @@ absl::Status ValueCodec::EncodeLargest(ConstBytes grad, CodecState& state,
                                        const EncodeParams& params, size_t k,
                                        Bytes out, EncodeResult* result,
                                        Stream stream) const {
+  const Wanted wanted = WantedOf(k, params);
   if (is_on_gpu()) {
-    return EncodeOnGpu(grad, {}, state, params, k, out, result, stream);
+    return EncodeOnGpu(grad, {}, state, params, wanted, out, result, stream);
   }
   const float* g = AsFloats(grad);
   float* residual = AsFloats(state.residual);
   Lists lists = MakeLists(state);
   const float threshold = CandidateThreshold(
-      k, [g, residual](size_t i) { return residual[i] + g[i]; }, {residual, g},
-      lists);
+      wanted, [g, residual](size_t i) { return residual[i] + g[i]; },
+      {residual, g}, lists);
   result->stats = {};
   kernels().sparse.large_values(g, residual, num_elems(), &threshold,
                                 params.nonfinite, lists.indices, lists.values,
                                 &lists.count, &result->stats, nullptr, stream);
-  Send(k, lists, residual, out, result);
+  Send(wanted, threshold, lists, residual, out, result);
   if (float* const momentum = AsFloats(state.momentum)) {
     ClearListed(lists.indices, lists.count, momentum);
   }
@@ -74,7 +85,7 @@ absl::StatusOr<std::optional<BatchPart>> ValueCodec::LargestPartOf(
   auto* const encode = kernels().batch.top_k;
   if (encode == nullptr || item.half.has_value()) return std::nullopt;
   RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
-  RETURN_IF_ERROR(GpuScratchOf(*item.state, stream).status());
+  RETURN_IF_ERROR(GpuScratchOf(*item.state, item.params, stream).status());
   BatchPart part = {.encode = encode,
                     .tile_elems = kernels::kSparseTile,
                     .span = SpanOf(item, AsFloats(item.state->residual), 0)};
@@ -88,20 +99,22 @@ absl::StatusOr<std::optional<BatchPart>> ValueCodec::LargestPartOf(
 }
 
 absl::StatusOr<kernels::TopKScratch> ValueCodec::GpuScratchOf(
-    CodecState& state, Stream stream) const {
-  RETURN_IF_ERROR(MakeRoom(kernels::TopKScratch::Bytes(num_elems(), max_sent_),
+    CodecState& state, const EncodeParams& params, Stream stream) const {
+  const size_t most = params.source == kServerSource
+                          ? Replied(max_sent_, params.num_summed)
+                          : max_sent_;
+  RETURN_IF_ERROR(MakeRoom(kernels::TopKScratch::Bytes(num_elems(), most),
                            kernels(), state.scratch, stream));
   return kernels::TopKScratch(state.scratch.data(), num_elems());
 }
 
 // All of it queued: thresholds and counts stay on the device.
-absl::Status ValueCodec::EncodeOnGpu(ConstBytes grad,
-                                     const GpuMomentum& momentum,
-                                     CodecState& state,
-                                     const EncodeParams& params, size_t k,
-                                     Bytes out, EncodeResult* result,
-                                     Stream stream) const {
-  ASSIGN_OR_RETURN(const kernels::TopKScratch s, GpuScratchOf(state, stream));
+absl::Status ValueCodec::EncodeOnGpu(
+    ConstBytes grad, const GpuMomentum& momentum, CodecState& state,
+    const EncodeParams& params, const Wanted& wanted, Bytes out,
+    EncodeResult* result, Stream stream) const {
+  ASSIGN_OR_RETURN(const kernels::TopKScratch s,
+                   GpuScratchOf(state, params, stream));
   const kernels::KernelTable& table = kernels();
   const float* const g = AsFloats(grad);
   float* const residual = AsFloats(state.residual);
@@ -112,8 +125,9 @@ absl::Status ValueCodec::EncodeOnGpu(ConstBytes grad,
   if (momentum.clip != 0) {
     table.select.clip_scale(g, n, momentum.clip, s.scale, s.work, stream);
   }
-  table.select.sample_threshold({g, residual, u, correction}, n, k,
-                                !is_sampled_, s.threshold, s.work, stream);
+  table.select.sample_threshold({g, residual, u, correction}, n, wanted.k,
+                                !wanted.is_sampled, s.threshold, s.work,
+                                stream);
   BeginResult({}, table, result, stream);
   if (u == nullptr) {
     table.sparse.large_values(g, residual, n, s.threshold, params.nonfinite,
@@ -128,22 +142,24 @@ absl::Status ValueCodec::EncodeOnGpu(ConstBytes grad,
   auto* const values = reinterpret_cast<float*>(out.data + values_at);
   float* const masked = u != nullptr ? u : AsFloats(state.momentum);
   table.select.take_largest(
-      kernels::HowManyOf(k, is_sampled_),
+      kernels::HowManyOf(wanted.k, wanted.is_sampled),
       {s.indices, s.values, s.num_listed, residual, masked, n},
       {s.kept, values, s.num_kept, &result->stats}, s.work, stream);
   WriteOnGpu(s.kept, s.num_kept, 0, s.work, out, result, stream);
   return absl::OkStatus();
 }
 
-void ValueCodec::Send(size_t k, Lists& lists, float* residual, Bytes out,
-                      EncodeResult* result) const {
-  const kernels::HowMany how_many = kernels::HowManyOf(k, is_sampled_);
-  if (lists.count < how_many.fewest) {
-    lists.count =
-        FindLargest(residual, num_elems(), k, lists.indices, lists.values);
+void ValueCodec::Send(const Wanted& wanted, float threshold, Lists& lists,
+                      float* residual, Bytes out, EncodeResult* result) const {
+  const kernels::HowMany how_many =
+      kernels::HowManyOf(wanted.k, wanted.is_sampled);
+  const bool lists_all = MagnitudeBits(threshold) <= 1;
+  if (lists.count < how_many.fewest && !lists_all) {
+    lists.count = FindLargest(residual, num_elems(), wanted.k, lists.indices,
+                              lists.values);
   } else if (lists.count > how_many.most) {
-    lists.count =
-        KeepLargest(k, lists.count, lists.indices, lists.values, residual);
+    lists.count = KeepLargest(wanted.k, lists.count, lists.indices,
+                              lists.values, residual);
   }
   ClearListed(lists.indices, lists.count, residual);
   result->stats.num_nonzero = lists.count;

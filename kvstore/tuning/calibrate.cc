@@ -55,6 +55,30 @@ std::vector<BitsForWorkers> ReplyBits(const PreparedCodec& codec,
   return all;
 }
 
+// Bits of a reply of codes, by number of workers: as often those of a push as
+// the largest push is in the largest reply. A threshold's quantum is that of
+// all workers together: as much as comes from one goes out, where their signs
+// agree, and less where they do not.
+std::vector<BitsForWorkers> CodeBits(const PreparedCodec& codec,
+                                     double push_bits) {
+  const auto bytes_of = [&codec](int workers) {
+    return static_cast<double>(ReplyBytes(codec, ReplyFormat::kCodes, workers));
+  };
+  const double first = bytes_of(1);
+  const double second = bytes_of(2) - first;
+  std::vector<BitsForWorkers> all;
+  for (int workers = 1; workers < kMostWorkers; workers = 2 * workers + 1) {
+    const double pushes =
+        second > 0 ? 1 + (bytes_of(workers) - first) / second : 1;
+    if (all.empty() || all.back().bits < pushes * push_bits) {
+      all.push_back({workers, pushes * push_bits});
+    } else {
+      all.back().max_workers = workers;
+    }
+  }
+  return all;
+}
+
 // Speeds of all that a codec does in this reply mode.
 absl::Status MeasureSpeeds(CodecBench& bench, ReplyFormat format,
                            const CalibrationOptions& options, double elems,
@@ -114,10 +138,7 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
                                 static_cast<double>(num_elems), figures));
   figures.push_bits = bench->payload_bits();
   if (format == ReplyFormat::kCodes && !traits.constant_width) {
-    // What it could be at most says little. A server's quantum is that of all
-    // workers together: as much as comes from one goes out, where their signs
-    // agree, and less where they do not.
-    figures.reply_bits = {{kMostWorkers - 1, figures.push_bits}};
+    figures.reply_bits = CodeBits(bench->codec(), figures.push_bits);
   } else {
     figures.reply_bits = ReplyBits(bench->codec(), format);
   }

@@ -51,7 +51,7 @@ CodecBench::CodecBench(const Shape& shape, std::unique_ptr<PreparedCodec> codec)
       grad_(Repeated(shape.num_elems + kPeriod, 1,
                      [](Random& random) { return random.NextNormal(); })),
       out_(4 * shape.num_elems),
-      reply_(codec_->max_encoded_bytes()) {
+      reply_(codec_->max_reencoded_bytes(2 * shape.workers)) {
   const CodecTraits& traits = codec_->traits();
   params_.threshold = BenchThreshold(traits);
   if (traits.needs_residual) residual_ = Buffer(4 * shape.num_elems);

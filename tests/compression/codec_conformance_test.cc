@@ -339,7 +339,7 @@ TEST_P(CodecConformance, ReencodedSumsConserveAndStayBounded) {
       }
       ASSERT_THAT(codec->SumDecode(views, kThreshold, Mutable(pushed), {}),
                   IsOk());
-      Buffer reply(codec->max_encoded_bytes());
+      Buffer reply(codec->max_reencoded_bytes(num_workers));
       size_t reply_bytes = 0;
       const EncodeParams params{.threshold = kThreshold,
                                 .stream = 7,

@@ -79,7 +79,7 @@ class Servers {
   }
 
   void Reencode(int step, int16_t scale) {
-    Buffer out(cpu_.max_encoded_bytes());
+    Buffer out(cpu_.max_reencoded_bytes(kWorkers));
     const GpuBytes gpu_out(out.size());
     size_t bytes = 0;
     const Managed<size_t> gpu_bytes;
@@ -203,7 +203,7 @@ TEST_F(GpuCodecServerOfLists, ReencodesAnyBytesWithinBounds) {
     ASSERT_NO_FATAL_FAILURE(PrepareOnBoth(Variant(text), &codec));
     ReencodeState state;
     const size_t most = codec.gpu->max_encoded_bytes();
-    const GpuBytes reply(most);
+    const GpuBytes reply(codec.gpu->max_reencoded_bytes(2));
     const Managed<size_t> reply_bytes;
     Random random(5);
     for (const size_t size : {size_t{1}, size_t{9}, most / 2, most - 1, most}) {
@@ -215,7 +215,7 @@ TEST_F(GpuCodecServerOfLists, ReencodesAnyBytesWithinBounds) {
                                 reply.view(), reply_bytes.get(), {}),
             IsOk());
         ASSERT_STREQ(WaitForGpu(), "");
-        ASSERT_LE(*reply_bytes, most);
+        ASSERT_LE(*reply_bytes, codec.gpu->max_reencoded_bytes(2));
         Buffer copy(*reply_bytes);
         kernels::testing::CopyFromGpu(copy.data(), reply.view().data,
                                       copy.size());

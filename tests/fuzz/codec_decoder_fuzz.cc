@@ -36,7 +36,7 @@ void TryReplies(const PreparedCodec& codec,
   }
   if (codec.traits().lossless || codec.traits().keeps_nonfinite) return;
   ReencodeState state;
-  Buffer reply(codec.max_encoded_bytes());
+  Buffer reply(codec.max_reencoded_bytes(count));
   size_t num_bytes = 0;
   const EncodeParams params{.threshold = kThreshold, .source = UINT64_MAX};
   if (codec.Reencode(payloads, params, -2, state, reply.view(), &num_bytes, {})

@@ -125,7 +125,8 @@ void Reencode(const PreparedCodec& codec, const Payloads& payloads,
               Outcome* out) {
   if (codec.traits().lossless || codec.traits().keeps_nonfinite) return;
   ReencodeState state;
-  Buffer reply(codec.max_encoded_bytes());
+  Buffer reply(
+      codec.max_reencoded_bytes(static_cast<uint32_t>(payloads.size())));
   size_t num_bytes = 0;
   const EncodeParams params{.threshold = kThreshold, .source = UINT64_MAX};
   if (codec

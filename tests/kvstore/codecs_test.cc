@@ -99,7 +99,7 @@ class Simulation {
         EXPECT_THAT(codec_->Learn(sum.view(), kWorkers, state, {}), IsOk());
       }
     } else {
-      Buffer reply(codec_->max_encoded_bytes());
+      Buffer reply(codec_->max_reencoded_bytes(kWorkers));
       size_t bytes = 0;
       EXPECT_THAT(codec_->Reencode(payloads, Params(step, UINT64_MAX), 0,
                                    server_, reply.view(), &bytes, {}),

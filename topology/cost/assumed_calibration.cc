@@ -75,10 +75,16 @@ CodecFigures Fp16() {
   return codec;
 }
 
-// 1 % of the elements as pairs of index and value.
+// 1 % of the elements as pairs of index and value; in replies of each worker,
+// up to all of them.
 CodecFigures TopK() {
+  std::vector<BitsForWorkers> reply_bits;
+  for (int workers = 1; workers < 64; workers *= 2) {
+    reply_bits.push_back({workers, 0.64 * workers});
+  }
+  reply_bits.push_back({1'000'000'000, 36});
   CodecFigures codec =
-      Codec("topk:0.01", 0.64, Reply::kReencode, Constant(0.64));
+      Codec("topk:0.01", 0.64, Reply::kReencode, std::move(reply_bits));
   codec.encode = Assumed(0.4e9);
   codec.decode = Assumed(8e9);
   codec.decode_add = Assumed(8e9);

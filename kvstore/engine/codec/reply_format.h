@@ -57,7 +57,7 @@ inline size_t ReplyBytes(const PreparedCodec& codec, ReplyFormat format,
     case ReplyFormat::kSums:
       return codec.sum_bytes(static_cast<uint32_t>(num_workers));
     case ReplyFormat::kCodes:
-      return codec.max_encoded_bytes();
+      return codec.max_reencoded_bytes(static_cast<uint32_t>(num_workers));
   }
   return 0;
 }

@@ -96,7 +96,7 @@ class CodecReference {
       }
       return;
     }
-    Buffer codes(codec_->max_encoded_bytes());
+    Buffer codes(codec_->max_reencoded_bytes(count));
     size_t num_bytes = 0;
     params.source = UINT64_MAX;
     EXPECT_THAT(codec_->Reencode(payloads, params, 0, reencode_, codes.view(),
