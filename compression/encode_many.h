@@ -96,4 +96,8 @@ absl::Status EncodeMany(std::span<const EncodeItem> items, BatchTable& table);
 absl::Status SampledPowerMany(std::span<const PowerItem> items,
                               BatchTable& table);
 
+// What workers push who keep momentum, of all arrays in one launch, likewise.
+absl::Status PushMomentumMany(std::span<const kernels::MomentumSpan> items,
+                              BatchTable& table);
+
 }  // namespace telegrad

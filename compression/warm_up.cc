@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
 #include "compression/encode_many.h"
+#include "compression/payload_views.h"
 #include "kernels/device_queue.h"
 #include "kernels/device_scope.h"
 
@@ -123,6 +124,10 @@ absl::Status RunAll(Arrays& arrays) {
   const PowerItem power = {arrays.Floats(0), arrays.Floats(1), mean_square};
   RETURN_IF_ERROR(EncodeMany({&item, 1}, table));
   RETURN_IF_ERROR(SampledPowerMany({&power, 1}, table));
+  const kernels::MomentumSpan momentum = {AsFloats(arrays.Floats(0)),
+                                          AsFloats(arrays.Floats(1)),
+                                          AsFloats(arrays.Floats(0)), 1};
+  RETURN_IF_ERROR(PushMomentumMany({&momentum, 1}, table));
   return Wait(arrays);
 }
 

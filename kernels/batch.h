@@ -74,6 +74,22 @@ struct PowerSpan {
 using SampledPowerManyFn = void(const PowerSpan* spans, uint32_t num_spans,
                                 Stream stream);
 
+// What PushMomentumFn takes.
+struct MomentumSpan {
+  const float* grad = nullptr;
+  float* momentum = nullptr;
+  float* out = nullptr;
+  uint64_t num_elems = 0;
+  float rate = 0;
+  bool leads = false;
+};
+
+// PushMomentumFn of `num_spans` arrays, none of more than `most_elems`; `spans`
+// is the device's. is_aligned: all arrays to 16 bytes.
+using PushMomentumManyFn = void(const MomentumSpan* spans, uint32_t num_spans,
+                                uint64_t most_elems, bool is_aligned,
+                                Stream stream);
+
 // Null where there is none.
 struct BatchKernels {
   EncodeManyFn* two_bit = nullptr;
@@ -91,6 +107,7 @@ struct BatchKernels {
   EncodeManyFn* fp16 = nullptr;
   EncodeManyFn* bf16 = nullptr;
   SampledPowerManyFn* sampled_power = nullptr;
+  PushMomentumManyFn* push_momentum = nullptr;
 };
 
 }  // namespace telegrad::kernels

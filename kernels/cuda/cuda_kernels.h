@@ -68,5 +68,6 @@ EncodeManyFn TopKEncodeMany;
 EncodeManyFn CastManyFp16;
 EncodeManyFn CastManyBf16;
 SampledPowerManyFn SampledPowerMany;
+PushMomentumManyFn PushMomentumMany;
 
 }  // namespace telegrad::kernels::cuda

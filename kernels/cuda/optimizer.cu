@@ -81,24 +81,40 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
 }
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    PushMomentumKernel(const float* grad, size_t n, float rate, bool leads,
-                       float* __restrict__ momentum, float* out) {
-  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+__device__ inline void PushOf(const MomentumSpan& span, size_t first,
+                              size_t stride) {
+  const size_t n = span.num_elems;
+  for (size_t i = 4 * first; i < n; i += 4 * stride) {
     float g[4];
     float m[4];
-    Load4<kVector>(grad, i, n, g);
-    Load4<kVector>(momentum, i, n, m);
+    Load4<kVector>(span.grad, i, n, g);
+    Load4<kVector>(span.momentum, i, n, m);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float kept = rate * m[j];
+      const float kept = span.rate * m[j];
       const float next = kept + g[j];
-      g[j] = leads ? g[j] + rate * next : next;
+      g[j] = span.leads ? g[j] + span.rate * next : next;
       m[j] = IsFinite(g[j]) ? next : kept;
     }
-    Store4<kVector>(m, i, n, momentum);
-    Store4<kVector>(g, i, n, out);
+    Store4<kVector>(m, i, n, span.momentum);
+    Store4<kVector>(g, i, n, span.out);
   }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    PushMomentumKernel(const __grid_constant__ MomentumSpan span) {
+  PushOf<kVector>(span, GlobalThread(), NumThreads());
+}
+
+// So many blocks share an array.
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    PushMomentumManyKernel(const MomentumSpan* __restrict__ spans,
+                           unsigned num_blocks) {
+  const MomentumSpan span = spans[blockIdx.x / num_blocks];
+  PushOf<kVector>(span, blockIdx.x % num_blocks * kThreads + threadIdx.x,
+                  num_blocks * kThreads);
 }
 
 void Nesterov(const float* grad, size_t n, SgdParameters params, float* weight,
@@ -139,10 +155,20 @@ void PushMomentum(const float* grad, size_t n, float rate, bool leads,
   auto* const kernel =
       is_vector ? PushMomentumKernel<true> : PushMomentumKernel<false>;
   kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
-      grad, n, rate, leads, momentum, out);
+      MomentumSpan{grad, momentum, out, n, rate, leads});
 }
 
 }  // namespace
+
+void PushMomentumMany(const MomentumSpan* spans, uint32_t num_spans,
+                      uint64_t most_elems, bool is_aligned, Stream stream) {
+  if (num_spans == 0 || most_elems == 0) return;
+  const unsigned num_blocks = GridFor((most_elems + 3) / 4);
+  auto* const kernel =
+      is_aligned ? PushMomentumManyKernel<true> : PushMomentumManyKernel<false>;
+  kernel<<<num_blocks * num_spans, kThreads, 0, StreamOf(stream)>>>(spans,
+                                                                    num_blocks);
+}
 
 OptimizerKernels Optimizer() { return {Nesterov, Adam, Square, PushMomentum}; }
 

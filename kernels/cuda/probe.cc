@@ -132,7 +132,8 @@ KernelTable MakeTable() {
                     .top_k = TopKEncodeMany,
                     .fp16 = CastManyFp16,
                     .bf16 = CastManyBf16,
-                    .sampled_power = SampledPowerMany}};
+                    .sampled_power = SampledPowerMany,
+                    .push_momentum = PushMomentumMany}};
 }
 
 Probes& AllProbes() {

@@ -315,5 +315,43 @@ TEST(GpuCodecPower, OfManyIsThatOfEach) {
   }
 }
 
+// Arrays of any alignment, one without elements among them.
+TEST(GpuCodecMomentum, OfManyIsThatOfEach) {
+  std::string why_not;
+  const auto queue = kernels::MakeDeviceQueue(kGpu, &why_not);
+  if (queue == nullptr) GTEST_SKIP() << why_not;
+  const Stream stream = queue->MakeStream(0);
+  BatchTable table(queue.get(), stream);
+  constexpr size_t kElems = 30000;
+  for (const size_t skew : {size_t{0}, size_t{1}}) {
+    std::vector<float> want(3 * kElems);
+    Random random(1, 2);
+    for (float& each : want) each = random.NextNormal();
+    want[7] = INFINITY;
+    const Buffer pinned = queue->MakePinned(12 * kElems);
+    std::memcpy(pinned.data(), want.data(), pinned.size());
+    const Buffer memory = queue->MakeMemory(12 * kElems, stream);
+    ASSERT_TRUE(queue->Copy(memory.view(), pinned.view(), stream));
+    std::vector<kernels::MomentumSpan> spans;
+    size_t at = 0;
+    for (const size_t n : {size_t{1}, size_t{0}, size_t{1000}, size_t{20001}}) {
+      float* const own = want.data() + at + skew;
+      kernels::ReferenceKernels().optimizer.push_momentum(
+          own, n, 0.5f, n != 1000, own + kElems, own + 2 * kElems, {});
+      float* const on_gpu = memory.as<float>() + at + skew;
+      spans.push_back(
+          {on_gpu, on_gpu + kElems, on_gpu + 2 * kElems, n, 0.5f, n != 1000});
+      at += (n + 15) / 16 * 16;
+    }
+    ASSERT_THAT(PushMomentumMany(spans, table), IsOk());
+    ASSERT_TRUE(queue->Copy(pinned.view(), memory.view(), stream));
+    const Event event = queue->MakeEvent();
+    ASSERT_TRUE(queue->Record(event, stream));
+    while (queue->Poll(event) == DeviceQueue::State::kRunning) {
+    }
+    EXPECT_EQ(std::memcmp(pinned.data(), want.data(), pinned.size()), 0);
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -63,18 +63,23 @@ absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
   return absl::OkStatus();
 }
 
-// In memory of the lane, until what reads it is queued. Behind the powers,
-// which count the momentum as it was.
+// In memory of the lane, until what reads it is queued.
 absl::StatusOr<ConstBytes> ChunkOnDevice::WithMomentum(ConstBytes grad) {
-  RETURN_IF_ERROR(lane().batch().LaunchPowers());
-  ASSIGN_OR_RETURN(begun_.floats, Room(codec_.value_bytes()));
+  const bool is_float = codec_.dtype_ == Dtype::kFloat32;
+  ASSIGN_OR_RETURN(begun_.floats,
+                   is_float ? Room(codec_.value_bytes()) : Widened(grad));
   lane().batch().Keep(begun_.floats);
-  PushMomentumOf(codec_.config_->compression, lane().kernels(), Reach(grad),
-                 codec_.dtype_, codec_.chunk_.num_elems,
-                 Floats(Reach(codec_.memory_.momentum)),
-                 Floats(Reach(begun_.floats->view())), lane().stream());
+  const Bytes pushed = begun_.floats->view();
+  const CompressionConfig& config = codec_.config_->compression;
+  lane().batch().PushMomentum(
+      {.grad = Floats(Reach(is_float ? grad : ConstBytes(pushed))),
+       .momentum = Floats(Reach(codec_.memory_.momentum)),
+       .out = Floats(Reach(pushed)),
+       .num_elems = codec_.chunk_.num_elems,
+       .rate = config.momentum_rate,
+       .leads = config.momentum == PushMomentum::kNesterov});
   codec_.has_momentum_ = true;
-  return begun_.floats->view();
+  return pushed;
 }
 
 // As they are where a launch of many takes them, or the codec does; else as

@@ -9,8 +9,8 @@
 namespace telegrad {
 namespace {
 
-// Uploads of a group: samples before and after, powers, and one for each kind
-// of codec; of as many groups as a store has under way.
+// Uploads of a group: samples before and after, powers, momentum, and one for
+// each kind of codec; of as many groups as a store has under way.
 constexpr size_t kUploads = 16;
 // The smallest tile of a batch: that of sparse encoders.
 constexpr size_t kLeastTile = kernels::kSparseTile;
@@ -61,6 +61,7 @@ absl::Status DeviceBatch::Launch() {
   }
   gathers_.clear();
   powers_.clear();
+  momenta_.clear();
   items_.clear();
   thens_.clear();
   kept_.clear();
@@ -68,12 +69,14 @@ absl::Status DeviceBatch::Launch() {
 }
 
 absl::Status DeviceBatch::LaunchAll() {
-  if (gathers_.empty() && powers_.empty() && items_.empty()) {
+  if (gathers_.empty() && powers_.empty() && momenta_.empty() &&
+      items_.empty()) {
     return absl::OkStatus();
   }
   const kernels::ToolRange range("encode");
-  RETURN_IF_ERROR(LaunchGathers());
   RETURN_IF_ERROR(SampledPowerMany(powers_, table_));
+  RETURN_IF_ERROR(PushMomentumMany(momenta_, table_));
+  RETURN_IF_ERROR(LaunchGathers());
   RETURN_IF_ERROR(EncodeMany(items_, table_));
   for (const auto& then : thens_) RETURN_IF_ERROR(then());
   return LaunchGathers();

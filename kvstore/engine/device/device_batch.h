@@ -28,9 +28,13 @@ class DeviceBatch {
   void Expect(size_t num_chunks, size_t num_elems);
   absl::Status Prepare();
 
-  // Before the encodings; by `then`, behind them.
-  void Gather(const kernels::GatherSpan& span) { gathers_.push_back(span); }
+  // In the order of these methods, before the encodings; Gather by `then`,
+  // behind them, too.
   void Power(const PowerItem& item) { powers_.push_back(item); }
+  void PushMomentum(const kernels::MomentumSpan& span) {
+    momenta_.push_back(span);
+  }
+  void Gather(const kernels::GatherSpan& span) { gathers_.push_back(span); }
   // `then` is called by Launch when the encoding is queued.
   void Encode(const EncodeItem& item, std::function<absl::Status()> then);
   // Until all is queued.
@@ -56,6 +60,7 @@ class DeviceBatch {
   size_t num_elems_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<kernels::GatherSpan> gathers_;
   std::vector<PowerItem> powers_;
+  std::vector<kernels::MomentumSpan> momenta_;
   std::vector<EncodeItem> items_;
   std::vector<std::function<absl::Status()>> thens_;
   std::vector<std::shared_ptr<Buffer>> kept_;
