@@ -39,6 +39,8 @@ struct TensorSpec {
   // Elements of a row; num_elems is a multiple. Views may then have some rows
   // only (TensorView::rows), and the tensor goes dense. 0: no rows.
   size_t row_elems = 0;
+  // Whether pushes have CompressionConfig::momentum, where there is some.
+  bool has_momentum = true;
   // Overrides from a plan, equal on all workers. `codec` replaces
   // CompressionConfig::type and its alternatives for this tensor, `chunk_elems`
   // the store's. Empty or 0: no override.

@@ -11,6 +11,12 @@ extern "C" {
 
 /* ---- what a store does ---- */
 
+/* Before the init that adds a tensor of this name: what it pushes, which is no
+ * gradient, goes without the momentum of telegrad_compression. */
+TELEGRAD_API int32_t telegrad_store_without_momentum(telegrad_store* store,
+                                                     const char* name,
+                                                     telegrad_status* status);
+
 /* With `is_on` the begin and the end of each key's operations are noted from
  * now on, with 0 no more. `events` may be NULL; else it gets those that ended
  * since the call before: Chrome's trace events, an array of JSON, of process
@@ -123,6 +129,9 @@ TELEGRAD_API int32_t telegrad_codec_few_bits(const char* spec,
                                              int32_t* harms_squares,
                                              int32_t* wants_momentum,
                                              telegrad_status* status);
+/* The codec to take where none is named: `few_bits` 1: with optimizers that
+ * bear few bits, as SGD; 0: with any. */
+TELEGRAD_API const char* telegrad_codec_standard(int32_t few_bits);
 
 /* ---- how a job's data goes, and this machine ---- */
 

@@ -60,6 +60,8 @@ struct Constraint {
 // that loses least at two bits over docs/results/accuracy.md. The user must
 // allow the others.
 inline constexpr char kDefaultAllowed[] = "int2";
+// The codec beside an optimizer that few bits harm, or one that nobody knows.
+inline constexpr char kCarefulCodec[] = "int4";
 
 struct GivenPlan;
 

@@ -13,6 +13,7 @@
 #include "kvstore/options.h"
 #include "kvstore/tuning/few_bits.h"
 #include "python/c/status.h"
+#include "topology/plan.h"
 
 using telegrad::Buffer;
 using telegrad::Bytes;
@@ -200,6 +201,10 @@ int32_t telegrad_codec_few_bits(const char* spec, int32_t* harms_squares,
   *harms_squares = *bits < telegrad::kLeastBitsForSquares ? 1 : 0;
   *wants_momentum = *wants ? 1 : 0;
   return Give(absl::OkStatus(), status);
+}
+
+const char* telegrad_codec_standard(int32_t few_bits) {
+  return few_bits != 0 ? telegrad::kDefaultAllowed : telegrad::kCarefulCodec;
 }
 
 }  // extern "C"

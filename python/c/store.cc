@@ -198,6 +198,10 @@ absl::Status telegrad_store::CheckTensors(int64_t num,
   return absl::OkStatus();
 }
 
+void telegrad_store::LeaveMomentumOut(const char* name) {
+  without_momentum_.insert(TextOf(name, ""));
+}
+
 absl::Status telegrad_store::Init(int64_t num, const char* const* names,
                                   const telegrad_tensor* tensors,
                                   const int64_t* row_elems, const float* rates,
@@ -227,6 +231,7 @@ absl::Status telegrad_store::Init(int64_t num, const char* const* names,
     TensorSpec& spec = specs.emplace_back();
     spec.name = TextOf(names[i], "");
     spec.num_elems = static_cast<size_t>(tensors[i * num_devices_].num_elems);
+    spec.has_momentum = without_momentum_.count(spec.name) == 0;
     if (rates != nullptr) spec.rates = {rates[2 * i], rates[2 * i + 1]};
     if (row_elems != nullptr && row_elems[i] != 0) {
       spec.row_elems = static_cast<size_t>(row_elems[i]);

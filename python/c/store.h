@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct telegrad_store {
   // What "auto" keeps, as JSON; "" while it measures.
   absl::StatusOr<std::string> SaveChoice() const;
   absl::Status LoadChoice(absl::string_view text);
+  // Of a tensor that Init adds later.
+  void LeaveMomentumOut(const char* name);
   absl::Status Init(int64_t num, const char* const* names,
                     const telegrad_tensor* tensors, const int64_t* row_elems,
                     const float* rates, bool has_values, uint32_t* keys);
@@ -73,6 +76,7 @@ struct telegrad_store {
   telegrad::Device device_ = {};  // of the last tensor
   int num_threads_ = 1;
   bool has_optimizer_ = false;
+  std::set<std::string> without_momentum_;                       // tensors
   std::optional<telegrad::CompressionConfig> auto_compression_;  // of "auto"
   std::unique_ptr<telegrad::AutoCompression> auto_;  // from the first step on
   telegrad::Mutex mutex_;

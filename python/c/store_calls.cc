@@ -187,6 +187,13 @@ int32_t telegrad_store_init(telegrad_store* store, int64_t num,
                                   has_values, keys, status);
 }
 
+int32_t telegrad_store_without_momentum(telegrad_store* store, const char* name,
+                                        telegrad_status* status) {
+  const absl::Status result = CheckStore(store);
+  if (result.ok()) store->LeaveMomentumOut(name);
+  return Give(result, VerdictOf(store), status);
+}
+
 int32_t telegrad_store_init_rows(telegrad_store* store, int64_t num,
                                  const char* const* names,
                                  const telegrad_tensor* tensors,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from ._library import call, encoded
+from ._library import LIBRARY, call, encoded
 from .codec import Codec
 from .errors import Error, UsageError
 from .optimizer import SGD, RunByStore
@@ -26,6 +26,12 @@ def few_bits(codec: str) -> Tuple[bool, bool]:
     except Error:
         return False, False
     return bool(harms.value), bool(wants.value)
+
+
+def standard_codec(bears_few_bits: bool) -> str:
+    """What goes unless it is told, with an optimizer of that kind."""
+    name: bytes = LIBRARY.telegrad_codec_standard(bears_few_bits)
+    return name.decode()
 
 
 def harms_squares(codec: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Callable, List, Optional
 from ._environment import codec, is_disabled
 from ._library import LIBRARY
 from ._log import LOGGER
+from ._momentum import standard_codec
 from .job import note_failure
 
 
@@ -26,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
                "telegrad.torch.State has all.")
     parser.add_argument("--version", action="version",
                         version=LIBRARY.telegrad_version().decode())
-    parser.add_argument("--gc-type", default=codec() or "int4", help="codec (%(default)s)")
+    parser.add_argument("--gc-type", default=codec() or standard_codec(False), help="codec (%(default)s)")
     parser.add_argument("--gc-allow", dest="allow", metavar="CODEC,...",
                         help="codecs that --gc-type auto may choose (2bit)")
     parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...")

@@ -247,7 +247,8 @@ class Store:
 
     def init(self, names: Sequence[str], arrays: Sequence[Any], values: bool = False,
              rates: Optional[Sequence[Tuple[float, float]]] = None,
-             row_elems: Optional[Sequence[int]] = None) -> List[int]:
+             row_elems: Optional[Sequence[int]] = None,
+             without_momentum: Sequence[str] = ()) -> List[int]:
         """Adds keys, and gives their numbers; all workers call it with the same.
 
         Args:
@@ -258,6 +259,8 @@ class Store:
                 by.
             row_elems: of keys of which some rows may be pushed and pulled, how many
                 elements a row has; 0 of others.
+            without_momentum: names of what is no gradient: pushes go without the momentum of
+                `set_compression`.
 
         Raises:
             telegrad.UsageError: names, arrays or lists that do not fit.
@@ -274,6 +277,8 @@ class Store:
         tensors = tensors_of(arrays, writes=values)
         factors = None if rates is None else _factors_of(rates)
         rows = None if row_elems is None else (c_int64 * len(names))(*row_elems)
+        for name in without_momentum:
+            call("store_without_momentum", self.handle, encoded(name))
         self._interruptible(
             lambda: call("store_init_rows", self.handle, len(names), texts, tensors, rows,
                          factors, values, keys))

@@ -53,11 +53,11 @@ def pushes(_):
     with job.join(), telegrad.Store(job) as store:
         store.set_compression(momentum="nesterov", momentum_rate=RATE)
         value = np.full(3, RANK + 1, F)
-        keys = store.init(["w"], [value])
+        keys = store.init(["w", "flag"], [value, value], without_momentum=["flag"])
         for _ in range(3):
-            out = np.empty(3, F)
-            store.push_pull(keys, [value], [out])
-            found.append(float(out[0]))
+            outs = [np.empty(3, F), np.empty(3, F)]
+            store.push_pull(keys, [value, value], outs)
+            found.append([float(out[0]) for out in outs])
     return found
 
 
@@ -143,8 +143,9 @@ class StoreMomentum(unittest.TestCase):
             self.assertEqual(_momentum.comes_late(codec), late, codec)
 
     def test_a_store_pushes_it(self):
-        """Sums 3 of both: m is 3, 4.5, 5.25, and the push 3 + m / 2."""
-        self.assertEqual(self.ranks(pushes), [[4.5, 5.25, 5.625]] * 2)
+        """Sums 3 of both: m is 3, 4.5, 5.25, and the push 3 + m / 2; of what is to be
+        without, 3."""
+        self.assertEqual(self.ranks(pushes), [[[4.5, 3], [5.25, 3], [5.625, 3]]] * 2)
 
     def test_a_store_refuses_what_cannot_be(self):
         store = telegrad.Store(None, "local")

@@ -17,7 +17,6 @@ namespace telegrad {
 namespace {
 
 constexpr char kOptimizerGroup[] = "Training";
-constexpr char kAllowedInstead[] = "int4";
 constexpr float kMuonMomentum = 0.95f;  // Jordan's
 
 void AddRateFlags(CLI::App& app, TrainOptions& options,
@@ -182,11 +181,11 @@ absl::Status LimitAutomatic(TrainOptions& options) {
   for (Setting& setting : options.settings) {
     if (!setting.is_auto) continue;
     if (!options.given.contains("--gc-allow")) {
-      RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", kAllowedInstead,
-                                         setting.compression));
-      setting.allow_why = absl::StrCat(
-          "--gc-allow ", kAllowedInstead, ": 2 bits or fewer harm ",
-          has_muon ? "muon" : ToString(options.optimizer));
+      RETURN_IF_ERROR(
+          ParseAllowedCodecs("--gc-allow", kCarefulCodec, setting.compression));
+      setting.allow_why =
+          absl::StrCat("--gc-allow ", kCarefulCodec, ": 2 bits or fewer harm ",
+                       has_muon ? "muon" : ToString(options.optimizer));
       continue;
     }
     if (!has_squares) continue;  // a hint follows where one is taken

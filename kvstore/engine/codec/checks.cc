@@ -43,7 +43,7 @@ absl::Status CheckMomentum(const CompressionConfig& compression,
         optimizer.sgd.momentum_rate, " in the optimizer; take one of them"));
   }
   for (const TensorSpec& tensor : tensors) {
-    if (tensor.row_elems == 0) continue;
+    if (tensor.row_elems == 0 || !tensor.has_momentum) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "momentum in front of the codec, and tensor ", tensor.name,
         " has rows, whose pushes are of some elements only: leave the momentum "

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<TensorCodec>> TensorCodec::Make(
     ASSIGN_OR_RETURN(tensor->residual_,
                      MemoryOf(config.lane, 4 * spec.num_elems));
   }
-  if (config.compression.momentum != PushMomentum::kNone) {
+  if (config.compression.momentum != PushMomentum::kNone && spec.has_momentum) {
     ASSIGN_OR_RETURN(tensor->momentum_,
                      MemoryOf(config.lane, 4 * spec.num_elems));
   }

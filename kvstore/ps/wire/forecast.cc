@@ -34,7 +34,8 @@ absl::StatusOr<TensorForecast> ForecastOf(const TensorSpec& tensor,
   report.reply = ReportedReply(format);
   const size_t headers = kFrameHeaderBytes * forecast.num_chunks;
   const size_t floats = 4 * tensor.num_elems;
-  const bool has_momentum = request.compression.momentum != PushMomentum::kNone;
+  const bool has_momentum = tensor.has_momentum &&
+                            request.compression.momentum != PushMomentum::kNone;
   forecast.push_wire = report.push_bytes + headers;
   forecast.pull_wire = reply_bytes + headers;
   forecast.worker_memory = forecast.push_wire + forecast.pull_wire +

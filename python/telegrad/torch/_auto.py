@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 import torch
 
 from .._momentum import codecs_of_rules, comes_late, harms_squares, wants_momentum
+from .._momentum import standard_codec as standard_of
 from ..errors import UsageError
 from ..store import Store
 from ._momentum import Momentum, settle, with_inner
@@ -24,7 +25,7 @@ _NOT_USERS = ("telegrad", "torch", "runpy", "lightning", "pytorch_lightning", "a
 _MUCH_MOMENTUM = .5  # as in trainer/flags/optimizer_flags.h
 # What goes unless it is told, and what "auto" may use: with an optimizer that few bits do not
 # harm, its momentum in front of them, and with others or where none is known.
-_STANDARD, _CAREFUL = "int2", "int4"
+_STANDARD, _CAREFUL = standard_of(True), standard_of(False)
 
 _checked: "weakref.WeakSet[Any]" = weakref.WeakSet()  # by `telegrad.run`, or given
 

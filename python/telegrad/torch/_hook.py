@@ -25,7 +25,6 @@ from ._dropped import close_when_dropped
 from ._forward import ForwardWatch, watch_forward
 from ._meeting import check_names, is_first_of, job_of_group
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
-from ._momentum import Recovered
 from ._options import JobOptions
 from ._residuals import Residuals
 from ._texts import decision_text, dense_text, left_out_text, ratio, summary
@@ -148,7 +147,8 @@ class State:
             self._store.set_optimizer(Rescale(1 / self._job.num_workers))
             flag = torch.zeros(1)
             keys = self._store.init(list(names.values()) + flags,
-                                    [parameters[key] for key in names] + [flag] * len(flags))
+                                    [parameters[key] for key in names] + [flag] * len(flags),
+                                    without_momentum=flags)
         except Error as why:
             self._job.fail(str(why), why.exit_code)
             raise
@@ -161,7 +161,6 @@ class State:
             {"gc_type": gc_type, **setting}, model.process_group)
         self._flag = Bucket(keys[len(names):], [flag]) if flags else None
         self._num_nonfinite = 0
-        self._recovered = Recovered(self._check.momentum, self._job.num_workers)
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
         self._verbose = verbose and self.rank == 0
         self._buckets: Dict[Tuple[int, ...], Bucket] = {}
@@ -328,7 +327,7 @@ class State:
         self._num_nonfinite = seen
         self._push_pull(flag, found, torch.futures.Future())
         self._wait()
-        if self._recovered.is_set(float(found[0])):
+        if found[0] != 0:
             for buffer in buffers:
                 buffer.fill_(math.nan)
 

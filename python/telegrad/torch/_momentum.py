@@ -243,23 +243,3 @@ def settle(optimizer: Optional[Any], momentum: str, rate: Optional[float], is_wa
         return Momentum(why=why)
     raise UsageError(f"momentum={momentum!r} takes over what the optimizer has, but "
                      + (why or "it has none"))
-
-
-class Recovered:
-    """A number that goes through momentum on its way, again: of each step, the mean over
-    `num_workers` of flags that are 0 or 1."""
-
-    def __init__(self, momentum: Momentum, num_workers: int) -> None:
-        self._momentum, self._least = momentum, .5 / num_workers
-        self._mean = 0.0  # of workers' momentum
-
-    def is_set(self, arrived: float) -> bool:
-        """Whether a worker's flag was."""
-        if not self._momentum.is_kept:
-            return arrived != 0
-        rate = self._momentum.rate
-        before = rate * self._mean
-        flag = ((arrived - rate * before) / (1 + rate) if self._momentum.kind == "nesterov"
-                else arrived - before)
-        self._mean = before + flag
-        return flag > self._least
