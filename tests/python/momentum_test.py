@@ -18,7 +18,7 @@ except ImportError as why:
 
 import telegrad
 import telegrad.torch
-from telegrad.torch import _auto, _momentum
+from telegrad.torch import _auto, _momentum, _replicas
 from telegrad.torch._auto import OptimizerCheck
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -384,6 +384,18 @@ class Momentum(unittest.TestCase):
         optimizer.grad_scale = torch.tensor(8.)
         again._add_decay(optimizer)
         self.assertTrue(torch.allclose(one.grad, 1 + 8 * .5 * 9 * one))
+
+    def test_replicas_refuse_a_second_momentum(self):
+        """Of an optimizer that was not given, with the first gradients, on all ranks."""
+        model = Net()
+        optimizer = sgd(model.parameters())
+        for is_first in (True, False):
+            replicas = _replicas.Replicas.__new__(_replicas.Replicas)
+            replicas._check = OptimizerCheck("int2", None, "", None, model.parameters(),
+                                             is_first, momentum_rate=RATE)
+            with self.assertRaisesRegex(telegrad.UsageError, "two places: group 0 of SGD"):
+                replicas._exchange("model", None)
+        del optimizer
 
     def test_why_it_was_left_is_in_the_warning(self):
         parameters = list(Net().parameters())

@@ -87,6 +87,8 @@ WRONG = [
       "--gc-type", "2bit"], ["nccl", "dense", "2bit", "device"]),
     (["--kv-store", "nccl", "--gpus", "97", "--gc-nonfinite", "zero"],
      ["nccl", "--gc-nonfinite error, skip"]),
+    (["--kv-store", "nccl", "--gpus", "97", "--gc-momentum", "nesterov"],
+     ["nccl", "leave --gc-momentum out"]),
     (["--kv-store", "nccl", "--gpus", "97", "--update-on", "server"],
      ["nccl", "optimizer", "--update-on"]),
     (["--kv-store", "nccl", "--gpus", "97,98", "--devices", "2"],

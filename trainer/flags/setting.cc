@@ -143,6 +143,11 @@ absl::Status CheckGpuStore(const TrainOptions& options) {
     if (setting.update_on == UpdateOn::kServer) {
       return refuse("runs no optimizer: leave --update-on server out");
     }
+    if (setting.momentum.value_or(PushMomentum::kNone) != PushMomentum::kNone) {
+      return refuse(
+          "leaves gradients as they are, so that momentum is the optimizer's: "
+          "leave --gc-momentum out");
+    }
   }
   return absl::OkStatus();
 }

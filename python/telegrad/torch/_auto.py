@@ -125,7 +125,7 @@ def optimizers_of(parameters: Set[int]) -> List[Any]:
 class OptimizerCheck:
     """Whether the codecs go with a model's optimizer, and who keeps its momentum. An
     optimizer that is not given is looked for among what Python has, now and after the first
-    step, and warned of by the first rank.
+    step: the first rank warns of it, and all refuse a second momentum.
 
     Args:
         parameters: of the model.
@@ -161,8 +161,9 @@ class OptimizerCheck:
         self._small = [codec for codec in codecs_of(*self._setting)
                        if harms_squares(codec)]
         self._is_given = optimizer is not None
-        self._is_open = is_first and (self.momentum.is_kept and not self._is_given
-                                      or bool(self._small) and not known)
+        self._is_first = is_first
+        self._is_open = (self.momentum.is_kept and not self._is_given
+                         or is_first and bool(self._small) and not known)
 
     def _choose(self, known: List[Any]) -> None:
         if self.momentum.is_kept and not any(map(_adaptive, known)):
@@ -192,9 +193,9 @@ class OptimizerCheck:
         for each in found:
             for i, group in enumerate(each.param_groups if self.momentum.is_kept else ()):
                 self.momentum.refuse_second(type(each).__name__, i, group)
-            if each not in _checked:
+            if self._is_first and each not in _checked:
                 self._check(each, True, False)
-        return "" if found or not self._small else (
+        return "" if found or not self._small or not self._is_first else (
             f"{', '.join(dict.fromkeys(self._small))} does not go with Adam or momentum, and no "
             "optimizer of torch steps the model: compress(..., optimizer=) checks yours")
 

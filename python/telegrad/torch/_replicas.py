@@ -99,7 +99,7 @@ class Replicas:
         check_names(job_options, Replicas, ServersOptions)
         check = OptimizerCheck(gc_type, allow, rules, optimizer, model.parameters(),
                                is_first_of(_group_of(replicas)), momentum, momentum_rate)
-        allow, self._momentum = check.allow, check.momentum
+        self._check, allow, self._momentum = check, check.allow, check.momentum
         modules = {name: module for name, module in sharded_modules(model).items()
                    if _parts_of(module) is not None}
         if any(_parts_of(module)._is_hsdp for module in modules.values()):
@@ -160,6 +160,8 @@ class Replicas:
         """`gradient` [n]: this rank's shards, their mean over the shards' ranks; becomes
         the mean over replicas, too."""
         start = time.monotonic()
+        if (note := self._check.after_step()):  # there is an optimizer by now
+            LOGGER.info("%s", note)
         if self._choice is not None and self._choice.begin():
             # Behind FSDP2's own, in which it may reduce the last modules.
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
