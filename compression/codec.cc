@@ -34,6 +34,11 @@ absl::StatusOr<std::optional<BatchPart>> PreparedCodec::BatchPartOf(
   return std::nullopt;
 }
 
+absl::StatusOr<std::optional<DecodePart>> PreparedCodec::DecodePartOf(
+    const DecodeItem&) const {
+  return std::nullopt;
+}
+
 absl::Status PreparedCodec::ReleaseResidual(float, int16_t,
                                             ReencodeState& state, Bytes sum,
                                             Stream) const {

@@ -162,8 +162,10 @@ struct EncodeResult {
   EncodeStats stats = {};
 };
 
-struct BatchPart;  // encode_many.h
+struct BatchPart;  // encode_many.h, as the others
 struct EncodeItem;
+struct DecodeItem;
+struct DecodePart;
 
 // A codec for n elements on one device. Const methods are thread-safe; state is
 // passed in. Every size is checked: InvalidArgument names both. A payload that
@@ -206,6 +208,10 @@ class PreparedCodec {
   // no such kernel. The first call for a state may make its memory.
   virtual absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
       const EncodeItem& item, Stream stream) const;
+
+  // Makes such a part of Decode, or DecodeSum, to float32.
+  virtual absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const;
 
   // OK when `payload` is something that Encode or Reencode can have written. It
   // is called for bytes from a network, before anything else is done with them.

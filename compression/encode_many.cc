@@ -25,66 +25,104 @@ absl::Status NoRoom(kernels::DeviceQueue& queue, size_t wanted) {
       "table of chunks of ", wanted, " bytes: ", queue.TakeError()));
 }
 
+bool IsAligned(const void* pointer, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+bool IsAligned(const EncodeSpan& span) {
+  return IsAligned(span.grad, 16) && IsAligned(span.residual, 16) &&
+         IsAligned(span.codes, 8);
+}
+
+bool IsSame(const kernels::BlockFormat& a, const kernels::BlockFormat& b) {
+  return a.block == b.block && a.bits == b.bits && a.levels == b.levels &&
+         a.natural == b.natural && a.odd == b.odd;
+}
+
 // Items that one launch can take.
 struct Group {
   kernels::EncodeManyFn* encode = nullptr;
   kernels::BlockFormat format = {};
   size_t tile_elems = 0;
   NonFinite nonfinite = NonFinite::kZero;
+  bool is_aligned = false;
   std::vector<EncodeSpan> spans = {};
 
   bool Takes(const BatchPart& part, NonFinite policy) const {
     return encode == part.encode && tile_elems == part.tile_elems &&
-           nonfinite == policy && format.block == part.format.block &&
-           format.bits == part.format.bits &&
-           format.levels == part.format.levels;
+           nonfinite == policy && IsSame(format, part.format) &&
+           is_aligned == IsAligned(part.span);
   }
 };
 
-bool IsAligned(const void* pointer, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
+struct DecodeGroup {
+  kernels::DecodeManyFn* decode = nullptr;
+  kernels::BlockFormat format = {};
+  uint32_t num_frames = 0;
+  bool is_aligned = false;
+  std::vector<kernels::DecodeSpan> spans = {};
+};
 
 // The table's content: spans, then the span of each tile.
-std::vector<std::byte> Describe(Group& group, EncodeBatch* batch) {
+template <typename Span>
+std::vector<std::byte> Describe(std::vector<Span>& spans, size_t tile_elems,
+                                uint32_t* num_tiles) {
   std::vector<uint32_t> span_of_tile;
-  batch->is_aligned = true;
-  for (EncodeSpan& span : group.spans) {
-    const size_t tiles =
-        (span.num_elems + group.tile_elems - 1) / group.tile_elems;
-    const auto index = static_cast<uint32_t>(&span - group.spans.data());
+  for (Span& span : spans) {
+    const size_t tiles = (span.num_elems + tile_elems - 1) / tile_elems;
+    const auto index = static_cast<uint32_t>(&span - spans.data());
     span.first_tile = static_cast<uint32_t>(span_of_tile.size());
     span_of_tile.insert(span_of_tile.end(), tiles, index);
-    batch->is_aligned &= IsAligned(span.grad, 16) &&
-                         IsAligned(span.residual, 16) &&
-                         IsAligned(span.codes, 8);
   }
-  batch->num_tiles = static_cast<uint32_t>(span_of_tile.size());
-  batch->tile_elems = static_cast<uint32_t>(group.tile_elems);
-  batch->nonfinite = group.nonfinite;
-  batch->format = group.format;
-  const size_t spans_bytes = Aligned(sizeof(EncodeSpan) * group.spans.size());
+  *num_tiles = static_cast<uint32_t>(span_of_tile.size());
+  const size_t spans_bytes = Aligned(sizeof(Span) * spans.size());
   std::vector<std::byte> bytes(spans_bytes + 4 * span_of_tile.size());
-  std::memcpy(bytes.data(), group.spans.data(),
-              sizeof(EncodeSpan) * group.spans.size());
+  std::memcpy(bytes.data(), spans.data(), sizeof(Span) * spans.size());
   std::memcpy(bytes.data() + spans_bytes, span_of_tile.data(),
               4 * span_of_tile.size());
   return bytes;
 }
 
+// Where Describe has put the spans of tiles.
+template <typename Span>
+const uint32_t* SpanOfTile(const std::byte* memory,
+                           const std::vector<Span>& spans) {
+  return reinterpret_cast<const uint32_t*>(
+      memory + Aligned(sizeof(Span) * spans.size()));
+}
+
 absl::Status Launch(Group& group, BatchTable& table) {
-  EncodeBatch batch;
-  const std::vector<std::byte> bytes = Describe(group, &batch);
+  EncodeBatch batch = {
+      .tile_elems = static_cast<uint32_t>(group.tile_elems),
+      .nonfinite = group.nonfinite,
+      .is_aligned = group.is_aligned,
+      .format = group.format,
+  };
+  const std::vector<std::byte> bytes =
+      Describe(group.spans, group.tile_elems, &batch.num_tiles);
   ASSIGN_OR_RETURN(batch.tickets, table.Tickets(group.spans.size()));
   ASSIGN_OR_RETURN(std::byte* const memory,
                    table.Upload(bytes.data(), bytes.size(),
                                 sizeof(EncodeStats) * batch.num_tiles));
   batch.spans = reinterpret_cast<const EncodeSpan*>(memory);
-  batch.span_of_tile = reinterpret_cast<const uint32_t*>(
-      memory + Aligned(sizeof(EncodeSpan) * group.spans.size()));
+  batch.span_of_tile = SpanOfTile(memory, group.spans);
   batch.tile_stats =
       reinterpret_cast<EncodeStats*>(memory + Aligned(bytes.size()));
   group.encode(batch, table.stream());
+  return table.Release();
+}
+
+absl::Status Launch(DecodeGroup& group, BatchTable& table) {
+  kernels::DecodeBatch batch = {.num_frames = group.num_frames,
+                                .is_aligned = group.is_aligned,
+                                .format = group.format};
+  const std::vector<std::byte> bytes =
+      Describe(group.spans, kernels::kDecodeTile, &batch.num_tiles);
+  ASSIGN_OR_RETURN(std::byte* const memory,
+                   table.Upload(bytes.data(), bytes.size(), 0));
+  batch.spans = reinterpret_cast<const kernels::DecodeSpan*>(memory);
+  batch.span_of_tile = SpanOfTile(memory, group.spans);
+  group.decode(batch, table.stream());
   return table.Release();
 }
 
@@ -100,6 +138,13 @@ absl::Status EncodeOne(const EncodeItem& item, Stream stream) {
 absl::Status StatusOf(kernels::DeviceQueue& queue) {
   const std::string error = queue.TakeError();
   return error.empty() ? absl::OkStatus() : LaunchFault(error);
+}
+
+// The kernel's name of a gradient's format.
+kernels::GradFormat FormatOf(const std::optional<HalfFormat>& half) {
+  if (!half.has_value()) return kernels::GradFormat::kFloat32;
+  return *half == HalfFormat::kFp16 ? kernels::GradFormat::kFp16
+                                    : kernels::GradFormat::kBf16;
 }
 
 }  // namespace
@@ -199,12 +244,65 @@ absl::Status EncodeMany(std::span<const EncodeItem> items, BatchTable& table) {
         groups.begin(), groups.end(),
         [&](const Group& each) { return each.Takes(*part, policy); });
     if (group == groups.end()) {
-      group = groups.insert(
-          group, {part->encode, part->format, part->tile_elems, policy});
+      group =
+          groups.insert(group, {part->encode, part->format, part->tile_elems,
+                                policy, IsAligned(part->span)});
     }
     group->spans.push_back(part->span);
   }
   for (Group& group : groups) RETURN_IF_ERROR(Launch(group, table));
+  return StatusOf(table.queue());
+}
+
+absl::Status DecodeOne(const DecodeItem& item,
+                       const kernels::KernelTable& kernels, Stream stream) {
+  const PreparedCodec& codec = *item.codec;
+  RETURN_IF_ERROR(
+      item.num_payloads == 0
+          ? codec.Decode(item.payload, item.threshold, item.out, stream)
+          : codec.DecodeSum(item.payload, item.num_payloads, item.threshold,
+                            item.out, stream));
+  if (item.scale != 1) {
+    kernels.scale_f32(item.scale, codec.num_elems(), AsFloats(item.out),
+                      stream);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LearnOf(const DecodeItem& item, CodecState& state, Stream stream) {
+  if (item.num_payloads == 0) return absl::OkStatus();
+  return item.codec->Learn(item.payload, item.num_payloads, state, stream);
+}
+
+absl::Status DecodeMany(std::span<const DecodeItem> items, BatchTable& table) {
+  if (items.empty()) return absl::OkStatus();
+  const Device device = table.queue().device();
+  const kernels::DeviceScope scope(device);
+  ASSIGN_OR_RETURN(const kernels::KernelTable* const kernels,
+                   KernelsFor(1, device));
+  std::vector<DecodeGroup> groups;
+  for (const DecodeItem& item : items) {
+    ASSIGN_OR_RETURN(const std::optional<DecodePart> part,
+                     item.codec->DecodePartOf(item));
+    if (!part.has_value()) {
+      RETURN_IF_ERROR(DecodeOne(item, *kernels, table.stream()));
+      continue;
+    }
+    const bool is_aligned = IsAligned(part->span.out, 16);
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const DecodeGroup& each) {
+                                return each.decode == part->decode &&
+                                       IsSame(each.format, part->format) &&
+                                       each.num_frames == item.num_payloads &&
+                                       each.is_aligned == is_aligned;
+                              });
+    if (group == groups.end()) {
+      group = groups.insert(
+          group, {part->decode, part->format, item.num_payloads, is_aligned});
+    }
+    group->spans.push_back(part->span);
+  }
+  for (DecodeGroup& group : groups) RETURN_IF_ERROR(Launch(group, table));
   return StatusOf(table.queue());
 }
 
@@ -218,20 +316,25 @@ absl::Status SampledPowerMany(std::span<const PowerItem> items,
   std::vector<kernels::PowerSpan> spans;
   spans.reserve(items.size());
   for (const PowerItem& item : items) {
-    if (item.residual.size != 0 && item.residual.size != item.grad.size) {
+    const size_t num_elems = item.grad.size / (item.half.has_value() ? 2 : 4);
+    if (item.residual.size != 0 && item.residual.size != 4 * num_elems) {
       return absl::InvalidArgumentError(
           absl::StrCat("residual of ", item.residual.size,
                        " bytes, gradient of ", item.grad.size));
     }
     spans.push_back(
-        {AsFloats(item.grad),
-         item.residual.size == 0 ? nullptr : AsFloats(item.residual),
-         item.grad.size / 4, item.mean_square});
+        {item.grad.data,
+         item.residual.size == 0 ? nullptr : AsFloats(item.residual), num_elems,
+         item.mean_square, FormatOf(item.half)});
   }
   if (kernels->batch.sampled_power == nullptr) {
     for (const kernels::PowerSpan& span : spans) {
-      kernels->sampled_power(span.grad, span.residual, span.num_elems,
-                             span.mean_square, table.stream());
+      if (span.format != kernels::GradFormat::kFloat32) {
+        return absl::UnimplementedError("powers of 16-bit floats on a CPU");
+      }
+      kernels->sampled_power(static_cast<const float*>(span.grad),
+                             span.residual, span.num_elems, span.mean_square,
+                             table.stream());
     }
     return StatusOf(table.queue());
   }

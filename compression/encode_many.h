@@ -14,6 +14,7 @@
 #include "compression/codec.h"
 #include "kernels/batch.h"
 #include "kernels/device_queue.h"
+#include "kernels/dispatch.h"
 
 // Many chunks in few launches. In order of use: a BatchTable for a stream, then
 // EncodeMany for each group of chunks.
@@ -38,11 +39,29 @@ struct BatchPart {
   kernels::EncodeSpan span = {};
 };
 
+// What PreparedCodec::Decode takes, or DecodeSum.
+struct DecodeItem {
+  const PreparedCodec* codec = nullptr;
+  ConstBytes payload = {};
+  uint32_t num_payloads = 0;  // in a packed sum; 0: it is a payload
+  float threshold = 0;
+  Bytes out = {};
+  float scale = 1;  // then `out` is multiplied by it
+};
+
+// One item in a launch with others; see PreparedCodec::DecodePartOf.
+struct DecodePart {
+  kernels::DecodeManyFn* decode = nullptr;
+  kernels::BlockFormat format = {};
+  kernels::DecodeSpan span = {};
+};
+
 // Sampled mean squares, as the kernel of the codec's name gives them.
 struct PowerItem {
-  ConstBytes grad = {};      // [n] f32
+  ConstBytes grad = {};      // [n] f32, or what `half` says on a GPU
   ConstBytes residual = {};  // [n] f32, or empty
   double* mean_square = nullptr;
+  std::optional<HalfFormat> half = std::nullopt;
 };
 
 // Descriptions of chunks on a device. They are written to pinned memory and
@@ -88,9 +107,17 @@ class BatchTable {
 
 // Encodes all items, whose states, outputs and results are all different, as
 // Encode or EncodeHalf would: one launch for each kind of codec that has such a
-// kernel, a call for each other item. All of it is queued on the table's
-// stream. With an error some may have been queued.
+// kernel, and of these one more for arrays that are not aligned to what a
+// thread reads at once; a call for each other item. All of it is queued on the
+// table's stream. With an error some may have been queued.
 absl::Status EncodeMany(std::span<const EncodeItem> items, BatchTable& table);
+
+absl::Status DecodeOne(const DecodeItem& item,
+                       const kernels::KernelTable& kernels, Stream stream);
+// What the encoder of `state` learns of a packed sum.
+absl::Status LearnOf(const DecodeItem& item, CodecState& state, Stream stream);
+// Decodes all items, whose outputs are all different, in the same way.
+absl::Status DecodeMany(std::span<const DecodeItem> items, BatchTable& table);
 
 // The powers of all items in one launch, where the device has that.
 absl::Status SampledPowerMany(std::span<const PowerItem> items,

@@ -63,11 +63,38 @@ constexpr uint32_t kBatchTile = 10240;
 // One launch; of sparse encoders a few, as many for any number of arrays.
 using EncodeManyFn = void(const EncodeBatch& batch, Stream stream);
 
+// One array of codes, as the decoder for one takes it.
+struct DecodeSpan {
+  const uint8_t* codes = nullptr;
+  float* out = nullptr;
+  uint64_t num_elems = 0;  // at least 1
+  float threshold = 0;
+  float scale = 1;          // what is decoded is multiplied by it
+  uint32_t first_tile = 0;  // the array's first among all tiles of the batch
+};
+
+// A tile of kDecodeTile elements is one thread block's.
+struct DecodeBatch {
+  const DecodeSpan* spans = nullptr;
+  const uint32_t* span_of_tile = nullptr;  // [num_tiles]
+  uint32_t num_tiles = 0;
+  uint32_t num_frames = 0;  // in packed sums
+  bool is_aligned = false;  // every output to 16 bytes
+  BlockFormat format = {};  // for block_decode
+};
+constexpr uint32_t kDecodeTile = 8192;
+
+using DecodeManyFn = void(const DecodeBatch& batch, Stream stream);
+
+// What the elements of a gradient are.
+enum class GradFormat : uint8_t { kFloat32, kFp16, kBf16 };
+
 struct PowerSpan {
-  const float* grad = nullptr;
+  const void* grad = nullptr;
   const float* residual = nullptr;  // may be null
   uint64_t num_elems = 0;
   double* mean_square = nullptr;
+  GradFormat format = GradFormat::kFloat32;
 };
 
 // SampledPowerFn of `num_spans` arrays; `spans` is the device's.
@@ -108,6 +135,9 @@ struct BatchKernels {
   EncodeManyFn* bf16 = nullptr;
   SampledPowerManyFn* sampled_power = nullptr;
   PushMomentumManyFn* push_momentum = nullptr;
+  DecodeManyFn* two_bit_decode = nullptr;
+  DecodeManyFn* packed_sum_decode = nullptr;
+  DecodeManyFn* block_decode = nullptr;
 };
 
 }  // namespace telegrad::kernels

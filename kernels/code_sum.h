@@ -18,7 +18,7 @@ constexpr size_t kSumsPerGroup = 32;
 constexpr uint32_t kMaxSumContributors = 32767;
 
 // ceil(log2(2W+1)): 2 for W=1, 3 for 2 and 3, 4 for 4 to 7, 5 for 8 to 15.
-constexpr uint32_t SumBits(uint32_t num_frames) {
+TELEGRAD_HOST_DEVICE constexpr uint32_t SumBits(uint32_t num_frames) {
   uint32_t bits = 0;
   while ((uint64_t{1} << bits) < 2 * uint64_t{num_frames} + 1) ++bits;
   return bits;

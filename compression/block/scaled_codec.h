@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "compression/block/block_payload.h"
 #include "compression/self_contained_codec.h"
@@ -28,6 +29,8 @@ class ScaledCodec : public SelfContainedCodec {
   absl::Status Validate(ConstBytes payload) const override;
   absl::Status Decode(ConstBytes payload, float threshold, Bytes out,
                       Stream stream) const override;
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override;
   absl::Status DecodeAdd(ConstBytes payload, float threshold, Bytes sum,
                          Stream stream) const override;
 

@@ -100,6 +100,8 @@ Packing Plain(const kernels::KernelTable& table) {
           .encode_many = table.batch.two_bit,
           .encode_many_fp16 = table.batch.two_bit_fp16,
           .encode_many_bf16 = table.batch.two_bit_bf16,
+          .decode_many = table.batch.two_bit_decode,
+          .packed_sum_decode_many = table.batch.packed_sum_decode,
           .decode = table.two_bit_decode,
           .decode_add = table.two_bit_decode_add,
           .sum_pack = table.two_bit_sum_pack,

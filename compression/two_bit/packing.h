@@ -24,9 +24,11 @@ struct Packing {
   kernels::TwoBitEncodeFn* encode = nullptr;
   kernels::TwoBitEncodeHalfFn* encode_fp16 = nullptr;  // null with radix
   kernels::TwoBitEncodeHalfFn* encode_bf16 = nullptr;
-  kernels::EncodeManyFn* encode_many = nullptr;  // null on a CPU, as these
+  kernels::EncodeManyFn* encode_many = nullptr;  // all `many`: null on a CPU
   kernels::EncodeManyFn* encode_many_fp16 = nullptr;
   kernels::EncodeManyFn* encode_many_bf16 = nullptr;
+  kernels::DecodeManyFn* decode_many = nullptr;
+  kernels::DecodeManyFn* packed_sum_decode_many = nullptr;
   kernels::TwoBitDecodeFn* decode = nullptr;
   kernels::TwoBitDecodeAddFn* decode_add = nullptr;
   kernels::TwoBitSumPackFn* sum_pack = nullptr;

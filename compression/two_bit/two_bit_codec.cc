@@ -107,6 +107,24 @@ class PreparedTwoBit : public PreparedCodec {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override {
+    const bool is_sum = item.num_payloads != 0;
+    auto* const decode =
+        is_sum ? packing_.packed_sum_decode_many : packing_.decode_many;
+    if (decode == nullptr) return std::nullopt;
+    RETURN_IF_ERROR(is_sum
+                        ? CheckDecodeSum(item.payload, item.num_payloads,
+                                         item.threshold, item.out)
+                        : CheckDecode(item.payload, item.threshold, item.out));
+    return DecodePart{.decode = decode,
+                      .span = {.codes = AsCodes(item.payload),
+                               .out = AsFloats(item.out),
+                               .num_elems = num_elems_,
+                               .threshold = item.threshold,
+                               .scale = item.scale}};
+  }
+
   absl::Status DecodeAdd(ConstBytes payload, float threshold, Bytes sum,
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, threshold, sum));
@@ -138,10 +156,7 @@ class PreparedTwoBit : public PreparedCodec {
 
   absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads, float threshold,
                          Bytes out, Stream stream) const override {
-    RETURN_IF_ERROR(CheckNumPayloads(num_payloads));
-    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
-    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
-    RETURN_IF_ERROR(CheckThreshold(threshold));
+    RETURN_IF_ERROR(CheckDecodeSum(sum, num_payloads, threshold, out));
     packing_.packed_sum_decode(AsCodes(sum), num_payloads, num_elems_,
                                threshold, AsFloats(out), stream);
     return absl::OkStatus();
@@ -221,6 +236,14 @@ class PreparedTwoBit : public PreparedCodec {
   absl::Status CheckDecode(ConstBytes payload, float threshold,
                            Bytes out) const {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
+    return CheckThreshold(threshold);
+  }
+
+  absl::Status CheckDecodeSum(ConstBytes sum, uint32_t num_payloads,
+                              float threshold, Bytes out) const {
+    RETURN_IF_ERROR(CheckNumPayloads(num_payloads));
+    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
     return CheckThreshold(threshold);
   }

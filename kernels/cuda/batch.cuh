@@ -103,6 +103,32 @@ __device__ inline void FinishTile(const EncodeBatch& batch, const Tile& tile,
   *ticket = 0;
 }
 
+// Where a block decodes: as an array of its own.
+struct DecodeTile {
+  const DecodeSpan* span;
+  size_t begin;  // its first element in the array
+  size_t n;      // elements
+};
+
+__device__ inline DecodeTile TileOf(const DecodeBatch& batch) {
+  DecodeTile tile;
+  tile.span = batch.spans + batch.span_of_tile[blockIdx.x];
+  tile.begin =
+      static_cast<size_t>(blockIdx.x - tile.span->first_tile) * kDecodeTile;
+  const size_t left = tile.span->num_elems - tile.begin;
+  tile.n = left < kDecodeTile ? left : kDecodeTile;
+  return tile;
+}
+
+// One of two kernels, by whether outputs are aligned.
+template <typename Kernel>
+void LaunchDecodes(const DecodeBatch& batch, Kernel* aligned, Kernel* other,
+                   Stream stream) {
+  if (batch.num_tiles == 0) return;
+  auto* const kernel = batch.is_aligned ? aligned : other;
+  kernel<<<batch.num_tiles, kThreads, 0, StreamOf(stream)>>>(batch);
+}
+
 // Op::Encode<kVector, kZeroNonFinite>(batch, tile, tally), Op::Counts, and how
 // many blocks fit on a multiprocessor at least, Op::kBlocks.
 template <class Op, bool kVector, bool kZeroNonFinite>

@@ -3,7 +3,6 @@
 #include "kernels/cuda/block_codes.cuh"
 #include "kernels/cuda/block_decode.cuh"
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/launch.h"
 
 // A warp takes a block of elements: the first sweep finds the maximum, the
 // second encodes. Where a block is the whole chunk (TernGrad), the grid finds
@@ -377,6 +376,11 @@ void QuantizeMany(const EncodeBatch& batch, Stream stream) {
 
 void SharedQuantizeMany(const EncodeBatch& batch, Stream stream) {
   EncodeMany<SharedTile>(batch, stream);
+}
+
+void BlockDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, BlockDecodeManyKernel<true>,
+                BlockDecodeManyKernel<false>, stream);
 }
 
 BlockKernels Block() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/block_codes.cuh"
 
 // Decoding and sums of block codes; a thread takes four elements at a time.
@@ -23,14 +24,17 @@ __device__ inline void Put4(float (&values)[4], size_t i, size_t n,
   Store4<kVector>(values, i, n, out);
 }
 
+// Decodes, of an array of n elements, those from `i` to `end`, every `step`-th
+// four.
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    BlockDecodeKernel(const uint8_t* __restrict__ payload, size_t n,
-                      BlockFormat format, float* __restrict__ out) {
+__device__ inline void BlockDecodePart(const uint8_t* __restrict__ payload,
+                                       size_t n, const BlockFormat& format,
+                                       float factor, float* __restrict__ out,
+                                       size_t i, size_t end, size_t step) {
   const uint8_t* const codes = payload + ScaleBytes(n, format);
   // In units of 64 elements 32 bits are enough, and divide faster.
   const auto block = static_cast<uint32_t>(format.block / kBlockMultiple);
-  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+  for (; i < end; i += step) {
     const float scale = BlockScaleAt(
         payload, static_cast<uint32_t>(i / kBlockMultiple) / block, format);
     int32_t code[4];
@@ -40,9 +44,28 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     for (int j = 0; j < 4; ++j) {
       values[j] = format.natural ? NaturalValue(code[j], scale)
                                  : TimesTwo(code[j], format.odd) * scale;
+      values[j] *= factor;
     }
     Put4<kVector, kAdd>(values, i, n, out);
   }
+}
+
+template <bool kVector, bool kAdd>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    BlockDecodeKernel(const uint8_t* __restrict__ payload, size_t n,
+                      BlockFormat format, float* __restrict__ out) {
+  BlockDecodePart<kVector, kAdd>(payload, n, format, 1, out, 4 * GlobalThread(),
+                                 n, 4 * NumThreads());
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    BlockDecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  BlockDecodePart<kVector, false>(
+      Global(tile.span->codes), tile.span->num_elems, batch.format,
+      tile.span->scale, Global(tile.span->out), tile.begin + 4 * threadIdx.x,
+      tile.begin + tile.n, 4 * blockDim.x);
 }
 
 template <bool kVector, bool kAdd>

@@ -1,4 +1,5 @@
 #include "kernels/code_sum.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/planes.cuh"
@@ -55,39 +56,64 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
+// A warp's tile, by way of `words` [kWarp * bits] of its shared memory.
+template <bool kVector>
+__device__ inline void DecodePacked(const uint8_t* __restrict__ packed,
+                                    uint32_t num_frames, uint32_t bits,
+                                    size_t n, float threshold, float scale,
+                                    float* __restrict__ out, size_t tile,
+                                    uint32_t* words) {
+  const unsigned lane = threadIdx.x % kWarp;
+  const size_t num_words = bits * ((n + kSumsPerGroup - 1) / kSumsPerGroup);
+  const size_t first = tile * kTileGroups * bits;
+  for (size_t w = lane; w < kWarp * bits && first + w < num_words; w += kWarp) {
+    words[w] = LoadWord(packed, first + w);
+  }
+  __syncwarp();
+#pragma unroll
+  for (unsigned q = 0; q < 8; ++q) {
+    const size_t i = tile * kTile + q * 128 + 4 * lane;
+    if (i >= n) break;
+    int values[4];
+    ValuesOf4<false>(words + (4 * q + lane / 8) * bits, bits, lane, values);
+    float decoded[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      decoded[j] =
+          static_cast<float>(values[j] - static_cast<int>(num_frames)) *
+          threshold * scale;
+    }
+    Store4<kVector>(decoded, i, n, out);
+  }
+  __syncwarp();
+}
+
 template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     PackedDecodeKernel(const uint8_t* __restrict__ packed, uint32_t num_frames,
                        uint32_t bits, size_t n, float threshold,
                        float* __restrict__ out) {
   __shared__ uint32_t staged[kWarps][kWarp * kMaxPlanes];
-  uint32_t* const words = staged[threadIdx.x / kWarp];
-  const unsigned lane = threadIdx.x % kWarp;
-  const size_t num_words = bits * ((n + kSumsPerGroup - 1) / kSumsPerGroup);
   for (size_t tile = FirstTile(); tile * kTile < n; tile += TileStride()) {
-    const size_t first = tile * kTileGroups * bits;
-    for (size_t w = lane; w < kWarp * bits && first + w < num_words;
-         w += kWarp) {
-      words[w] = LoadWord(packed, first + w);
-    }
-    __syncwarp();
-#pragma unroll
-    for (unsigned q = 0; q < 8; ++q) {
-      const size_t i = tile * kTile + q * 128 + 4 * lane;
-      if (i >= n) break;
-      int values[4];
-      ValuesOf4<false>(words + (4 * q + lane / 8) * bits, bits, lane, values);
-      float decoded[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        decoded[j] =
-            static_cast<float>(values[j] - static_cast<int>(num_frames)) *
-            threshold;
-      }
-      Store4<kVector>(decoded, i, n, out);
-    }
-    __syncwarp();
+    DecodePacked<kVector>(packed, num_frames, bits, n, threshold, 1, out, tile,
+                          staged[threadIdx.x / kWarp]);
   }
+}
+
+static_assert(kDecodeTile == kWarps * kTile, "a tile for each warp");
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    PackedDecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  __shared__ uint32_t staged[kWarps][kWarp * kMaxPlanes];
+  const DecodeTile tile = TileOf(batch);
+  const uint32_t bits = SumBits(batch.num_frames);
+  const unsigned warp = threadIdx.x / kWarp;
+  if (warp * kTile >= tile.n) return;
+  DecodePacked<kVector>(
+      Global(tile.span->codes) + 4 * bits * (tile.begin / kSumsPerGroup),
+      batch.num_frames, bits, tile.n, tile.span->threshold, tile.span->scale,
+      Global(tile.span->out) + tile.begin, warp, staged[warp]);
 }
 
 // Between passes `out` holds the sums so far, which a float does exactly.
@@ -245,6 +271,11 @@ void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
       IsAligned(out, 16) ? PackedDecodeKernel<true> : PackedDecodeKernel<false>;
   kernel<<<GridForSums(n), kThreads, 0, StreamOf(stream)>>>(
       packed, num_frames, SumBits(num_frames), n, threshold, out);
+}
+
+void PackedSumDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, PackedDecodeManyKernel<true>,
+                PackedDecodeManyKernel<false>, stream);
 }
 
 void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,

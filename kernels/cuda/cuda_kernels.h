@@ -69,5 +69,8 @@ EncodeManyFn CastManyFp16;
 EncodeManyFn CastManyBf16;
 SampledPowerManyFn SampledPowerMany;
 PushMomentumManyFn PushMomentumMany;
+DecodeManyFn TwoBitDecodeMany;
+DecodeManyFn PackedSumDecodeMany;
+DecodeManyFn BlockDecodeMany;
 
 }  // namespace telegrad::kernels::cuda

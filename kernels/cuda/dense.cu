@@ -1,5 +1,6 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/half.cuh"
 #include "kernels/cuda/image.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sgd.cuh"
@@ -74,9 +75,16 @@ __global__ void __launch_bounds__(kWarp)
   if (threadIdx.x < size) to[threadIdx.x] = value.bytes[threadIdx.x];
 }
 
+__device__ inline float GradAt(const void* grad, GradFormat format, size_t i) {
+  if (format == GradFormat::kFloat32) return static_cast<const float*>(grad)[i];
+  const uint32_t code = static_cast<const uint16_t*>(grad)[i];
+  return format == GradFormat::kFp16 ? Fp16Format::Float(code)
+                                     : Bf16Format::Float(code);
+}
+
 // By one block: all its threads square the samples, then one thread a lane adds
 // them in the order that the contract fixes.
-__device__ inline void PowerOf(const float* __restrict__ grad,
+__device__ inline void PowerOf(const void* __restrict__ grad, GradFormat format,
                                const float* __restrict__ residual, size_t n,
                                double* mean_square) {
   __shared__ double squares[kMaxPowerSamples];
@@ -84,7 +92,8 @@ __device__ inline void PowerOf(const float* __restrict__ grad,
   const size_t samples = n < kMaxPowerSamples ? n : kMaxPowerSamples;
   for (size_t j = threadIdx.x; j < samples; j += blockDim.x) {
     const size_t i = n <= kMaxPowerSamples ? j : PowerSample(j, n);
-    const float v = (residual == nullptr ? 0.0f : residual[i]) + grad[i];
+    const float v =
+        (residual == nullptr ? 0.0f : residual[i]) + GradAt(grad, format, i);
     const double value = IsFinite(v) ? static_cast<double>(v) : 0.0;
     squares[j] = value * value;
   }
@@ -108,13 +117,14 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     PowerKernel(const float* __restrict__ grad,
                 const float* __restrict__ residual, size_t n,
                 double* mean_square) {
-  PowerOf(grad, residual, n, mean_square);
+  PowerOf(grad, GradFormat::kFloat32, residual, n, mean_square);
 }
 
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     PowerManyKernel(const PowerSpan* __restrict__ spans) {
   const PowerSpan span = spans[blockIdx.x];
-  PowerOf(span.grad, span.residual, span.num_elems, span.mean_square);
+  PowerOf(span.grad, span.format, span.residual, span.num_elems,
+          span.mean_square);
 }
 
 }  // namespace

@@ -133,7 +133,10 @@ KernelTable MakeTable() {
                     .fp16 = CastManyFp16,
                     .bf16 = CastManyBf16,
                     .sampled_power = SampledPowerMany,
-                    .push_momentum = PushMomentumMany}};
+                    .push_momentum = PushMomentumMany,
+                    .two_bit_decode = TwoBitDecodeMany,
+                    .packed_sum_decode = PackedSumDecodeMany,
+                    .block_decode = BlockDecodeMany}};
 }
 
 Probes& AllProbes() {

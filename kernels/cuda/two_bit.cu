@@ -117,12 +117,13 @@ __device__ inline void Values4(uint32_t byte, float threshold,
   }
 }
 
+// As thread number `thread` of `num_threads`.
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    DecodeKernel(const uint8_t* __restrict__ codes, size_t n, float threshold,
-                 float* __restrict__ out) {
+__device__ inline void DecodePart(const uint8_t* __restrict__ codes, size_t n,
+                                  float threshold, float* __restrict__ out,
+                                  size_t thread, size_t num_threads) {
   const size_t num_bytes = (n + 3) / 4;
-  for (size_t b = GlobalThread(); b < num_bytes; b += NumThreads()) {
+  for (size_t b = thread; b < num_bytes; b += num_threads) {
     float values[4];
     Values4(codes[b], threshold, values);
     if (kAdd) {
@@ -133,6 +134,26 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     }
     Store4<kVector>(values, 4 * b, n, out);
   }
+}
+
+template <bool kVector, bool kAdd>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    DecodeKernel(const uint8_t* __restrict__ codes, size_t n, float threshold,
+                 float* __restrict__ out) {
+  DecodePart<kVector, kAdd>(codes, n, threshold, out, GlobalThread(),
+                            NumThreads());
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    DecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  // Values are this, its negative or 0: scaled before or after they are the
+  // same.
+  DecodePart<kVector, false>(Global(tile.span->codes) + tile.begin / 4, tile.n,
+                             tile.span->threshold * tile.span->scale,
+                             Global(tile.span->out) + tile.begin, threadIdx.x,
+                             blockDim.x);
 }
 
 template <bool kAdd>
@@ -180,6 +201,10 @@ void TwoBitDecode(const uint8_t* codes, size_t n, float threshold, float* out,
 void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
                      float* sum, Stream stream) {
   LaunchDecode<true>(codes, n, threshold, sum, stream);
+}
+
+void TwoBitDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, DecodeManyKernel<true>, DecodeManyKernel<false>, stream);
 }
 
 void TwoBitEncodeMany(const EncodeBatch& batch, Stream stream) {

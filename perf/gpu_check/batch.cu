@@ -175,6 +175,44 @@ void MeasureGroup(const std::string& network, const std::vector<size_t>& sizes,
   }
 }
 
+void MeasureDecodes(const std::string& network,
+                    const std::vector<size_t>& sizes, Arrays& a,
+                    std::vector<Row>& rows) {
+  constexpr uint32_t kFrames = 8;
+  struct Kind {
+    const char* name;
+    kernels::DecodeManyFn* decode;
+    size_t bits;
+  };
+  const Kind kinds[] = {{"two_bit_decode_many ", gpu::TwoBitDecodeMany, 2},
+                        {"packed_sum_decode_many W=8 ",
+                         gpu::PackedSumDecodeMany, kernels::SumBits(kFrames)}};
+  for (const Kind& kind : kinds) {
+    std::vector<kernels::DecodeSpan> spans;
+    std::vector<uint32_t> span_of_tile;
+    size_t at = 0;
+    size_t elements = 0;
+    for (const EncodeSpan& each : SpansOf(sizes, 4, a, nullptr)) {
+      const size_t n = each.num_elems;
+      spans.push_back({a.packed + at / 8 * kind.bits, a.y + at, n, 0.5f, 1.0f,
+                       static_cast<uint32_t>(span_of_tile.size())});
+      span_of_tile.insert(span_of_tile.end(),
+                          (n + kernels::kDecodeTile - 1) / kernels::kDecodeTile,
+                          static_cast<uint32_t>(spans.size() - 1));
+      elements += n;
+      at += (n + 31) / 32 * 32;
+    }
+    const DeviceArray<kernels::DecodeSpan> table(spans);
+    const DeviceArray<uint32_t> tiles(span_of_tile);
+    const kernels::DecodeBatch batch = {
+        table.get(), tiles.get(), static_cast<uint32_t>(span_of_tile.size()),
+        kFrames, true};
+    rows.push_back(Time(kind.name + network, kind.bits / 8.0 + 4,
+                        [&] { kind.decode(batch, Stream{}); }));
+    rows.back().elements = elements;
+  }
+}
+
 void MeasurePowers(const std::vector<size_t>& sizes, Arrays& a,
                    std::vector<Row>& rows) {
   std::vector<kernels::PowerSpan> spans;
@@ -209,6 +247,8 @@ void MeasureBatch(Arrays& a, std::vector<Row>& rows) {
   MeasureGroup("vgg16", Vgg16(), results, a, rows);
   MeasureGroup("resnet50", Resnet50(), results, a, rows);
   MeasureGroup("lenet", Lenet(), results, a, rows);
+  MeasureDecodes("vgg16", Vgg16(), a, rows);
+  MeasureDecodes("resnet50", Resnet50(), a, rows);
   MeasurePowers(Resnet50(), a, rows);
   cudaFree(results);
 }

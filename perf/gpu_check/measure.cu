@@ -246,11 +246,22 @@ void MeasureAll(const char* device_name, const char* path) {
   MeasureUnits(arrays, rows);
   MeasureDense(arrays, rows);
   report.Take(rows);
-  for (auto* const measure :
-       {MeasureBatch, MeasureCast, MeasureBlock, MeasureBlockTop, MeasureSparse,
-        MeasureSparseList, MeasureSelect, MeasureDrawn, MeasureRadix,
-        MeasureLowRank, MeasureHalf, MeasureOptimizer}) {
-    measure(arrays, rows);
+  struct Family {
+    const char* name;
+    void (*measure)(Arrays& arrays, std::vector<Row>& rows);
+  };
+  constexpr Family kFamilies[] = {
+      {"batch", MeasureBatch},   {"cast", MeasureCast},
+      {"block", MeasureBlock},   {"block_top", MeasureBlockTop},
+      {"sparse", MeasureSparse}, {"sparse_list", MeasureSparseList},
+      {"select", MeasureSelect}, {"drawn", MeasureDrawn},
+      {"radix", MeasureRadix},   {"low_rank", MeasureLowRank},
+      {"half", MeasureHalf},     {"optimizer", MeasureOptimizer}};
+  for (const Family& family : kFamilies) {
+    // For whoever looks at what hangs, or ends with an error.
+    std::printf("# %s\n", family.name);
+    std::fflush(stdout);
+    family.measure(arrays, rows);
     report.Take(rows);
   }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -288,21 +289,35 @@ TEST(GpuCodecPower, OfManyIsThatOfEach) {
   const Buffer memory = queue->MakeMemory(8 * kElems, stream);
   ASSERT_TRUE(queue->Copy(memory.view(), pinned.view(), stream));
   constexpr std::array<size_t, 4> kCounts = {1, 100, 4096, kElems};
-  const Buffer powers = queue->MakeMemory(8 * kCounts.size(), stream);
-  const Buffer back = queue->MakePinned(8 * kCounts.size());
+  // Bits of floats are 16-bit floats, too, some of them not finite.
+  constexpr std::array<std::optional<HalfFormat>, 3> kFormats = {
+      std::nullopt, HalfFormat::kFp16, HalfFormat::kBf16};
+  const size_t count = kCounts.size() * kFormats.size();
+  const Buffer powers = queue->MakeMemory(8 * count, stream);
+  const Buffer back = queue->MakePinned(8 * count);
   std::vector<PowerItem> items;
-  std::vector<double> want(kCounts.size());
-  for (size_t i = 0; i < kCounts.size(); ++i) {
-    const size_t n = kCounts[i];
+  std::vector<double> want(count);
+  const kernels::KernelTable& reference = kernels::ReferenceKernels();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t n = kCounts[i % kCounts.size()];
+    const std::optional<HalfFormat> half = kFormats[i / kCounts.size()];
     const bool has_residual = i % 2 == 0;
-    items.push_back(
-        {{memory.data(), 4 * n, kGpu}, {}, powers.as<double>() + i});
+    items.push_back({{memory.data(), (half.has_value() ? 2 : 4) * n, kGpu},
+                     {},
+                     powers.as<double>() + i,
+                     half});
     if (has_residual) {
       items.back().residual = {memory.data() + 4 * kElems, 4 * n, kGpu};
     }
-    kernels::ReferenceKernels().sampled_power(
-        pinned.as<float>(),
-        has_residual ? pinned.as<float>() + kElems : nullptr, n, &want[i], {});
+    std::vector<float> grad(pinned.as<float>(), pinned.as<float>() + n);
+    if (half.has_value()) {
+      const auto& cast = *half == HalfFormat::kFp16 ? reference.cast.fp16
+                                                    : reference.cast.bf16;
+      cast.decode(pinned.as<uint8_t>(), n, grad.data(), {});
+    }
+    reference.sampled_power(
+        grad.data(), has_residual ? pinned.as<float>() + kElems : nullptr, n,
+        &want[i], {});
   }
   ASSERT_THAT(SampledPowerMany(items, table), IsOk());
   ASSERT_TRUE(queue->Copy(back.view(), powers.view(), stream));
@@ -310,7 +325,7 @@ TEST(GpuCodecPower, OfManyIsThatOfEach) {
   ASSERT_TRUE(queue->Record(event, stream));
   while (queue->Poll(event) == DeviceQueue::State::kRunning) {
   }
-  for (size_t i = 0; i < kCounts.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     EXPECT_EQ(back.as<double>()[i], want[i]) << i;
   }
 }

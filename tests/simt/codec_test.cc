@@ -198,5 +198,43 @@ TEST_F(SimtCodec, AGroupIsOneLaunch) {
   EXPECT_LT(used.bytes_to_device, 5u * 1000);
 }
 
+// 200 chunks and one that lies off its alignment: a launch more, so that the
+// others are read and written 16 bytes at a time.
+TEST_F(SimtCodec, AnOddArrayHasALaunchOfItsOwn) {
+  constexpr size_t kCount = 200;
+  constexpr size_t kSize = 64;
+  const auto codec = Prepare("2bit", kSize);
+  const Buffer outs = queue_->MakeMemory(4 * kSize * (kCount + 1), stream_);
+  const Buffer results =
+      queue_->MakeMemory(kCount * sizeof(EncodeResult), stream_);
+  for (const bool is_odd : {false, true}) {
+    BatchTable table(queue_.get(), stream_);
+    std::vector<CodecState> states(kCount);
+    std::vector<EncodeItem> items;
+    std::vector<DecodeItem> answers;
+    for (size_t i = 0; i < kCount; ++i) {
+      const size_t at = 4 * kSize * i + (is_odd && i == kCount / 2 ? 4 : 0);
+      states[i].residual = {residual_.data() + at % (2 * kElems), 4 * kSize,
+                            kSecond};
+      items.push_back({.codec = codec.get(),
+                       .grad = {grad_.data(), 4 * kSize, kSecond},
+                       .state = &states[i],
+                       .params = {.threshold = 1.0f},
+                       .out = {payload_.data() + 16 * i, 16, kSecond},
+                       .result = results.as<EncodeResult>() + i});
+      answers.push_back({.codec = codec.get(),
+                         .payload = items[i].out,
+                         .threshold = 1.0f,
+                         .out = {outs.data() + at, 4 * kSize, kSecond}});
+    }
+    const Counters before = Counted();
+    ASSERT_THAT(EncodeMany(items, table), IsOk());
+    EXPECT_EQ((Counted() - before).launches, is_odd ? 2u : 1u);
+    ASSERT_THAT(DecodeMany(answers, table), IsOk());
+    EXPECT_EQ((Counted() - before).launches, is_odd ? 4u : 2u);
+    Payload(1);
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -34,15 +34,16 @@ class Steps {
         worker_(cluster_.MakeWorker(0)) {
     cluster_.StartServers();
     for (const TensorSpec& tensor : tensors) {
-      const size_t bytes = 4 * tensor.num_elems;
+      const size_t bytes = SizeOf(tensor.dtype) * tensor.num_elems;
       host_.push_back(kernels::HostMemory(*queue_, bytes));
       auto* const values = host_.back().as<float>();
-      for (size_t i = 0; i < tensor.num_elems; ++i) {
+      for (size_t i = 0; i < bytes / 4; ++i) {
         values[i] = static_cast<float>(i % 17) - 8;
       }
       memory_.push_back(queue_->MakeMemory(bytes, stream_));
       queue_->Copy(memory_.back().view(), host_.back().view(), stream_);
       views_.push_back(FloatTensor(memory_.back().view()));
+      views_.back().dtype = tensor.dtype;
       views_.back().stream = stream_;
     }
     EXPECT_THAT(worker_.Init(tensors, views_), IsOk());

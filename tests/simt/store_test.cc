@@ -31,11 +31,13 @@ TEST(SimtStore, WaitsForNothingAndAllocatesNothing) {
   }
 }
 
-std::vector<TensorSpec> TensorsOf(const std::vector<size_t>& sizes) {
+std::vector<TensorSpec> TensorsOf(const std::vector<size_t>& sizes,
+                                  Dtype dtype = Dtype::kFloat32) {
   std::vector<TensorSpec> tensors;
   for (const size_t size : sizes) {
     tensors.push_back({.name = absl::StrCat("t", tensors.size()),
                        .num_elems = size,
+                       .dtype = dtype,
                        .devices = {testing::kGpu}});
   }
   return tensors;
@@ -63,6 +65,32 @@ TEST(SimtStore, EncodesWhatIsReadyTogetherInOneLaunch) {
     EXPECT_LE(used.bytes_to_host, codes + 8 * (32 + 8 + 23)) << step;
     EXPECT_EQ(used.waits + used.allocations + used.pool_allocations, 0u);
   }
+}
+
+// They are sampled where they lie, and not made float32 first.
+TEST(SimtStore, SamplesSixteenBitGradientsInOneLaunch) {
+  for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBfloat16}) {
+    Steps steps("2bit", TensorsOf(kLeNet, dtype), size_t{1} << 19);
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_THAT(steps.PushTogether(), IsOk());
+    }
+    for (int step = 3; step < 8; ++step) {
+      const simt::Counters before = simt::Counted();
+      ASSERT_THAT(steps.PushTogether(), IsOk());
+      EXPECT_EQ((simt::Counted() - before).launches, 2u) << step;
+    }
+  }
+}
+
+// As many as have come together; each answer was a launch.
+TEST(SimtStore, DecodesWhatHasComeInOneLaunch) {
+  constexpr size_t kChunks = 280;
+  Steps steps("2bit", TensorsOf({kChunks * 1024}), 1024);
+  for (int step = 0; step < 3; ++step) ASSERT_THAT(steps.Run(), IsOk());
+  const simt::Counters before = simt::Counted();
+  ASSERT_THAT(steps.Run(), IsOk());
+  const uint64_t launches = (simt::Counted() - before).launches;
+  EXPECT_LT(launches, kChunks / 2);
 }
 
 // Of 161 tensors and of 280 chunks: two launches more where some are sampled.

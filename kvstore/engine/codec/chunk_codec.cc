@@ -231,8 +231,7 @@ absl::StatusOr<bool> ChunkCodec::EncodeHalves(const PreparedCodec& codec,
                                               EncodeResult* result,
                                               Stream stream) {
   if (has_sample_ || !tries_halves_) return false;
-  const HalfFormat format =
-      dtype_ == Dtype::kFloat16 ? HalfFormat::kFp16 : HalfFormat::kBf16;
+  const HalfFormat format = *HalfFormatOf(dtype_);
   const absl::Status status =
       codec.EncodeHalf(format, grad, state_, params, out, result, stream);
   tries_halves_ = !absl::IsUnimplemented(status);
@@ -499,28 +498,34 @@ absl::Status ChunkCodec::CheckPayload(const ReplyRecord& reply,
                            static_cast<uint32_t>(config_->num_contributors));
 }
 
-// Decodes what was checked: not dense.
+// The answer was checked, and is not dense: that was multiplied where it was
+// summed.
+DecodeItem ChunkCodec::DecodeItemOf(const ReplyRecord& reply,
+                                    ConstBytes payload, Bytes floats) const {
+  const Coding& coding = codings_.Of(reply.settings.mode);
+  const auto contributors = static_cast<uint32_t>(config_->num_contributors);
+  DecodeItem item = {.codec = coding.codec.get(),
+                     .payload = payload,
+                     .threshold = coding.Threshold(reply.settings.scale),
+                     .out = floats,
+                     .scale = config_->optimizer.result_scale};
+  if (reply.format == ReplyFormat::kCodes) {
+    item.threshold =
+        item.codec->ReencodeThreshold(item.threshold, contributors);
+  } else {
+    item.num_payloads = contributors;
+  }
+  return item;
+}
+
 absl::Status ChunkCodec::DecodeTo(const ReplyRecord& reply, ConstBytes payload,
                                   Bytes floats, Stream stream) {
-  const Coding& coding = codings_.Of(reply.settings.mode);
-  const PreparedCodec& codec = *coding.codec;
-  const float threshold = coding.Threshold(reply.settings.scale);
-  const auto contributors = static_cast<uint32_t>(config_->num_contributors);
-  if (reply.format == ReplyFormat::kCodes) {
-    RETURN_IF_ERROR(
-        codec.Decode(payload, codec.ReencodeThreshold(threshold, contributors),
-                     floats, stream));
-  } else {
-    RETURN_IF_ERROR(
-        codec.DecodeSum(payload, contributors, threshold, floats, stream));
-    RETURN_IF_ERROR(codec.Learn(payload, contributors, state_, stream));
-  }
-  // What comes dense was multiplied where it was summed.
-  ScaleResult(config_->optimizer,
-              config_->lane == nullptr ? kernels::CpuKernels()
-                                       : config_->lane->kernels(),
-              chunk_.num_elems, Floats(floats), stream);
-  return absl::OkStatus();
+  const DecodeItem item = DecodeItemOf(reply, payload, floats);
+  RETURN_IF_ERROR(DecodeOne(item,
+                            config_->lane == nullptr ? kernels::CpuKernels()
+                                                     : config_->lane->kernels(),
+                            stream));
+  return LearnOf(item, state_, stream);
 }
 
 }  // namespace telegrad

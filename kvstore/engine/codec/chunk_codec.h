@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
+#include "compression/encode_many.h"
 #include "kvstore/engine/codec/codings.h"
 #include "kvstore/engine/codec/engine_config.h"
 #include "kvstore/engine/codec/guard.h"
@@ -120,6 +121,8 @@ class ChunkCodec {
   absl::Status CheckHealth(const PreparedCodec& codec, ConstBytes grad,
                            ConstBytes payload, float threshold);
   void TakeHealth();
+  DecodeItem DecodeItemOf(const ReplyRecord& reply, ConstBytes payload,
+                          Bytes floats) const;
   absl::Status DecodeTo(const ReplyRecord& reply, ConstBytes payload,
                         Bytes floats, Stream stream);
 

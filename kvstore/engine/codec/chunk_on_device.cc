@@ -290,7 +290,11 @@ absl::Status ChunkOnDevice::EndDecode(const ReplyRecord& reply,
   ConstBytes payload = Reach(codec_.memory_.answer);
   payload.size = payload_bytes;
   if (is_wide) {
-    return codec_.DecodeTo(reply, payload, Reach(out), lane().stream());
+    const DecodeItem item = codec_.DecodeItemOf(reply, payload, Reach(out));
+    lane().batch().Decode(item, [this, item] {
+      return LearnOf(item, codec_.state_, lane().stream());
+    });
+    return absl::OkStatus();
   }
   std::shared_ptr<Buffer> floats = std::move(begun_.floats);
   if (!is_dense) {

@@ -28,7 +28,7 @@ class ChunkOnDevice {
   Bytes TargetOf(const ReplyRecord& reply) const;
   // Begins to decode a payload that lies there, or one in host memory that
   // ChunkCodec::CheckPayload has let pass: this one is copied first. After
-  // DeviceLane::EndUp EndDecode queues kernels.
+  // DeviceLane::EndUp EndDecode queues kernels, which the batch collects, too.
   absl::Status BeginDecode(const ReplyRecord& reply, ConstBytes payload,
                            Bytes out);
   absl::Status EndDecode(const ReplyRecord& reply, size_t payload_bytes,

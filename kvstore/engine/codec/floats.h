@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/dtype.h"
+#include "compression/codec.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/codec/shard_plan.h"
 #include "kvstore/options.h"
@@ -23,6 +25,12 @@ template <typename View>
 View PartOf(View tensor, const Chunk& chunk, Dtype dtype) {
   return {tensor.data + SizeOf(dtype) * chunk.begin,
           SizeOf(dtype) * chunk.num_elems, tensor.device};
+}
+
+// Nullopt for what kernels take as it is.
+inline std::optional<HalfFormat> HalfFormatOf(Dtype dtype) {
+  if (dtype == Dtype::kFloat32) return std::nullopt;
+  return dtype == Dtype::kFloat16 ? HalfFormat::kFp16 : HalfFormat::kBf16;
 }
 
 // from [n] of `dtype`, a type of floats -> to [n] f32, exactly.

@@ -249,8 +249,11 @@ absl::Status TensorCodec::BeginWish(ConstBytes grad) {
   if (!coding.uses_scale) return absl::OkStatus();
   const kernels::KernelTable& kernels = lane()->kernels();
   std::shared_ptr<Buffer> floats;
+  std::optional<HalfFormat> half;
   if (SavedChunk::HasMomentum(chunks_[0])) {
     grad = momentum_.view();
+  } else if (kernels.batch.sampled_power != nullptr) {
+    half = HalfFormatOf(spec_.dtype);
   } else if (spec_.dtype != Dtype::kFloat32) {
     const size_t bytes = 4 * spec_.num_elems;
     floats = lane()->device_buffers().Get(bytes);
@@ -264,7 +267,8 @@ absl::Status TensorCodec::BeginWish(ConstBytes grad) {
   lane()->batch().Power(
       {.grad = Reach(grad),
        .residual = Reach(ConstBytes(WishedResidual(coding))),
-       .mean_square = reinterpret_cast<double*>(Reach(power).data)});
+       .mean_square = reinterpret_cast<double*>(Reach(power).data),
+       .half = half});
   lane()->Down(Slice(mirror_->host, power_at_, sizeof(double)), power,
                mirror_.get());
   return absl::OkStatus();

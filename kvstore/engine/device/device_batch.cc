@@ -9,9 +9,10 @@
 namespace telegrad {
 namespace {
 
-// Uploads of a group: samples before and after, powers, momentum, and one for
-// each kind of codec; of as many groups as a store has under way.
-constexpr size_t kUploads = 16;
+// Uploads of a group: samples before and after, powers, momentum, one for each
+// kind of codec and one for answers; of as many groups as a store has under
+// way.
+constexpr size_t kUploads = 24;
 // The smallest tile of a batch: that of sparse encoders.
 constexpr size_t kLeastTile = kernels::kSparseTile;
 static_assert(kLeastTile <= kernels::kBatchTile / 2, "tiles of whole blocks");
@@ -58,12 +59,15 @@ absl::Status DeviceBatch::Launch() {
   {
     MutexLock lock(&mutex_);
     status = LaunchAll();
+    status.Update(LaunchDecodes());
   }
   gathers_.clear();
   powers_.clear();
   momenta_.clear();
   items_.clear();
   thens_.clear();
+  decodes_.clear();
+  decode_thens_.clear();
   kept_.clear();
   return status;
 }
@@ -80,6 +84,14 @@ absl::Status DeviceBatch::LaunchAll() {
   RETURN_IF_ERROR(EncodeMany(items_, table_));
   for (const auto& then : thens_) RETURN_IF_ERROR(then());
   return LaunchGathers();
+}
+
+absl::Status DeviceBatch::LaunchDecodes() {
+  if (decodes_.empty()) return absl::OkStatus();
+  const kernels::ToolRange range("decode");
+  RETURN_IF_ERROR(DecodeMany(decodes_, table_));
+  for (const auto& then : decode_thens_) RETURN_IF_ERROR(then());
+  return absl::OkStatus();
 }
 
 absl::Status DeviceBatch::LaunchGathers() {

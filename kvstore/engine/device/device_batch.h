@@ -37,6 +37,11 @@ class DeviceBatch {
   void Gather(const kernels::GatherSpan& span) { gathers_.push_back(span); }
   // `then` is called by Launch when the encoding is queued.
   void Encode(const EncodeItem& item, std::function<absl::Status()> then);
+  // Behind the encodings.
+  void Decode(const DecodeItem& item, std::function<absl::Status()> then) {
+    decodes_.push_back(item);
+    decode_thens_.push_back(std::move(then));
+  }
   // Until all is queued.
   void Keep(std::shared_ptr<Buffer> buffer) {
     kept_.push_back(std::move(buffer));
@@ -51,6 +56,7 @@ class DeviceBatch {
 
  private:
   absl::Status LaunchGathers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status LaunchDecodes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LaunchAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const kernels::KernelTable& kernels_;
@@ -63,6 +69,8 @@ class DeviceBatch {
   std::vector<kernels::MomentumSpan> momenta_;
   std::vector<EncodeItem> items_;
   std::vector<std::function<absl::Status()>> thens_;
+  std::vector<DecodeItem> decodes_;
+  std::vector<std::function<absl::Status()>> decode_thens_;
   std::vector<std::shared_ptr<Buffer>> kept_;
 };
 

@@ -9,7 +9,6 @@
 #include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
-#include "kernels/tool_range.h"
 #include "kvstore/engine/codec/floats.h"
 #include "kvstore/ps/worker/chunk_pipeline.h"
 
@@ -244,13 +243,15 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
 }
 
 absl::Status WorkerDevice::EndDecodes(const Group& group) {
-  const kernels::ToolRange range("decode");
   absl::Status status;
   for (const Item& item : group.items) {
     WorkerChunk& chunk = *item.chunk;
     status.Update(chunk.on_device().EndDecode(
         chunk.record, chunk.reply_payload.size,
         PartOf(chunk.memory.out, chunk.plan(), chunk.codec->dtype())));
+  }
+  lane_->Launch();
+  for (const Item& item : group.items) {
     if (item.op->answers_left.fetch_sub(1) != 1) continue;
     lane_->Record(item.op->result, lane_->stream());
     item.op->ticket->Queued();

@@ -1,0 +1,149 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "compression/codec_spec.h"
+#include "compression/encode_many.h"
+#include "kernels/device_queue.h"
+#include "kernels/dispatch.h"
+#include "tests/testing/status_matchers.h"
+
+// Many answers at once on a GPU beside each of them on the CPU: the same bits.
+namespace telegrad {
+namespace {
+
+using kernels::DeviceQueue;
+using testing::IsOk;
+
+constexpr Device kGpu = {DeviceKind::kCuda, 0};
+constexpr std::array<size_t, 7> kCounts = {1,    31,   8191, 8192,
+                                           8193, 9000, 30001};
+constexpr size_t kRoom = size_t{128} << 10;  // bytes of one array
+constexpr size_t kBytes = kRoom * kCounts.size();
+
+// Outputs are on and off their alignment.
+constexpr size_t OutOf(size_t i) { return kRoom * i + i % 3 * 4; }
+
+class GpuCodecDecode : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    queue_ = kernels::MakeDeviceQueue(kGpu, &why_not);
+    if (queue_ == nullptr) GTEST_SKIP() << why_not;
+    stream_ = queue_->MakeStream(0);
+    table_ = std::make_unique<BatchTable>(queue_.get(), stream_);
+    codes_ = queue_->MakePinned(kBytes);
+    back_ = queue_->MakePinned(kBytes);
+    payloads_ = queue_->MakeMemory(kBytes, stream_);
+    outs_ = queue_->MakeMemory(kBytes, stream_);
+    for (size_t i = 0; i < kBytes / 4; ++i) {
+      codes_.as<float>()[i] = random_.NextNormal();
+    }
+  }
+
+  std::unique_ptr<PreparedCodec> Prepare(size_t i, Device device) const {
+    return *spec_.codec->Prepare(kCounts[i], device, spec_.options);
+  }
+
+  // By the CPU.
+  void EncodeNormals(size_t i) {
+    const size_t n = kCounts[i];
+    const auto codec = Prepare(i, Device{});
+    std::vector<float> grad(n);
+    for (float& value : grad) value = random_.NextNormal();
+    std::vector<float> residual(n);
+    CodecState state;
+    if (codec->traits().needs_residual) {
+      state.residual = {reinterpret_cast<std::byte*>(residual.data()), 4 * n};
+    }
+    EncodeResult result;
+    ASSERT_THAT(
+        codec->Encode({reinterpret_cast<std::byte*>(grad.data()), 4 * n}, state,
+                      {.threshold = 0.7f},
+                      {codes_.data() + kRoom * i, codec->max_encoded_bytes()},
+                      &result, {}),
+        IsOk());
+  }
+
+  void DecodeOnGpu(uint32_t num_payloads, float scale) {
+    codecs_.clear();
+    items_.clear();
+    for (size_t i = 0; i < kCounts.size(); ++i) {
+      codecs_.push_back(Prepare(i, kGpu));
+      const size_t size = num_payloads == 0
+                              ? codecs_[i]->max_encoded_bytes()
+                              : codecs_[i]->sum_bytes(num_payloads);
+      items_.push_back({.codec = codecs_[i].get(),
+                        .payload = {payloads_.data() + kRoom * i, size, kGpu},
+                        .num_payloads = num_payloads,
+                        .threshold = 0.7f,
+                        .out = {outs_.data() + OutOf(i), 4 * kCounts[i], kGpu},
+                        .scale = scale});
+    }
+    ASSERT_TRUE(queue_->Copy(payloads_.view(), codes_.view(), stream_));
+    ASSERT_THAT(DecodeMany(items_, *table_), IsOk());
+    ASSERT_TRUE(queue_->Copy(back_.view(), outs_.view(), stream_));
+    const Event event = queue_->MakeEvent();
+    ASSERT_TRUE(queue_->Record(event, stream_));
+    while (queue_->Poll(event) == DeviceQueue::State::kRunning) {
+    }
+    ASSERT_EQ(queue_->TakeError(), "");
+  }
+
+  void CompareWithCpu(size_t i) {
+    const auto cpu = Prepare(i, Device{});
+    std::vector<float> want(kCounts[i]);
+    DecodeItem item = items_[i];
+    item.codec = cpu.get();
+    item.payload = {codes_.data() + kRoom * i, item.payload.size};
+    item.out = {reinterpret_cast<std::byte*>(want.data()), 4 * kCounts[i]};
+    ASSERT_THAT(DecodeOne(item, kernels::ReferenceKernels(), {}), IsOk());
+    EXPECT_EQ(std::memcmp(back_.data() + OutOf(i), want.data(), 4 * kCounts[i]),
+              0)
+        << kCounts[i] << " elements of " << item.num_payloads << " payloads by "
+        << item.scale;
+  }
+
+  const CodecSpec spec_ = *ParseCodecSpec(GetParam());
+  std::unique_ptr<DeviceQueue> queue_;
+  Stream stream_;
+  std::unique_ptr<BatchTable> table_;
+  Buffer codes_;
+  Buffer back_;
+  Buffer payloads_;
+  Buffer outs_;
+  Random random_{3, 4};
+  std::vector<std::unique_ptr<PreparedCodec>> codecs_;
+  std::vector<DecodeItem> items_;
+};
+
+TEST_P(GpuCodecDecode, OfManyIsThatOfEach) {
+  for (size_t i = 0; i < kCounts.size(); ++i) {
+    ASSERT_NO_FATAL_FAILURE(EncodeNormals(i));
+  }
+  // Packed sums of 2bit may be of any bits.
+  const bool has_sums =
+      spec_.codec->traits().decodes_any_bits && spec_.codec->traits().summable;
+  for (const uint32_t num_payloads : {0u, 3u, 16u}) {
+    if (num_payloads != 0 && !has_sums) break;
+    for (const float scale : {1.0f, 0.3f}) {
+      ASSERT_NO_FATAL_FAILURE(DecodeOnGpu(num_payloads, scale));
+      for (size_t i = 0; i < kCounts.size(); ++i) CompareWithCpu(i);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, GpuCodecDecode,
+                         ::testing::Values("2bit", "int8", "int4", "int3",
+                                           "int2", "qsgd"),
+                         [](const auto& tested) {
+                           return std::string("Of") + tested.param;
+                         });
+
+}  // namespace
+}  // namespace telegrad
