@@ -1,6 +1,8 @@
 #include <mutex>
+#include <set>
 
 #include "tests/simt/observe_state.h"
+#include "tests/simt/simt.h"
 
 namespace telegrad::simt {
 namespace {
@@ -15,6 +17,7 @@ struct State {
   cudaError_t lasting = cudaSuccess;
   bool fails_pinned = false;
   bool has_context[2] = {};
+  std::set<const void*> loaded;
 };
 State& Now() {
   static auto* const state = new State;
@@ -34,6 +37,7 @@ Counters Counters::operator-(const Counters& before) const {
   Counters left = *this;
   left.waits -= before.waits;
   left.launches -= before.launches;
+  left.loads -= before.loads;
   left.allocations -= before.allocations;
   left.pool_allocations -= before.pool_allocations;
   left.bytes_to_device -= before.bytes_to_device;
@@ -98,6 +102,12 @@ cudaError_t BeginLaunch() {
     state.is_to_fail = false;
     if (state.for_ever) state.lasting = state.error;
     return state.error;
+  });
+}
+
+void NoteKernel(const void* kernel) {
+  Locked([=](State& state) {
+    state.counters.loads += state.loaded.insert(kernel).second ? 1 : 0;
   });
 }
 

@@ -12,6 +12,7 @@ namespace telegrad::simt {
 struct Counters {
   uint64_t waits = 0;  // that may keep the host until the device is done
   uint64_t launches = 0;
+  uint64_t loads = 0;  // of kernels, by their first launch
   // Of a device's memory and of pinned memory; those that wait for nothing.
   uint64_t allocations = 0;
   uint64_t pool_allocations = 0;

@@ -24,6 +24,9 @@ struct Shape {
   size_t dynamic_shared_bytes;
 };
 
+// Before a launch of the kernel at this address.
+void NoteKernel(const void* kernel);
+
 // Queues `kernel`, which runs once for each thread. A launch that a device
 // would refuse is cudaGetLastError's.
 void Launch(const Shape& shape, cudaStream_t stream,

@@ -31,6 +31,32 @@ TEST(SimtStore, WaitsForNothingAndAllocatesNothing) {
   }
 }
 
+// A driver loads a kernel when it is launched first, which may wait for all of
+// the device. Sizes are such that chunks are aligned and not.
+TEST(SimtStore, LoadsNoKernelAfterInit) {
+  const std::vector<size_t> sizes = {1000, 3, 64, 2001};
+  for (const Dtype dtype :
+       {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16}) {
+    for (const char* type :
+         {"none", "2bit", "2bit:packing=1", "int4", "int2", "int8shared",
+          "int2shared", "fp16", "bf16", "1bit", "onebit", "threshold",
+          "topk:0.1", "dgc:0.1", "randomk:0.1", "qsgd", "powersgd"}) {
+      SCOPED_TRACE(type);
+      std::vector<TensorSpec> tensors;
+      for (const size_t size : sizes) {
+        tensors.push_back({.name = absl::StrCat("t", tensors.size()),
+                           .num_elems = size,
+                           .dtype = dtype,
+                           .devices = {testing::kGpu}});
+      }
+      Steps steps(type, tensors, 500);
+      const simt::Counters before = simt::Counted();
+      for (int step = 0; step < 4; ++step) ASSERT_THAT(steps.Run(), IsOk());
+      EXPECT_EQ((simt::Counted() - before).loads, 0u);
+    }
+  }
+}
+
 std::vector<TensorSpec> TensorsOf(const std::vector<size_t>& sizes,
                                   Dtype dtype = Dtype::kFloat32) {
   std::vector<TensorSpec> tensors;

@@ -98,6 +98,7 @@ template <typename... P, typename... A>
 void operator|(void (*kernel)(P...), const Call<A...>& call) {
   static_assert((0 + ... + sizeof(P)) <= 4096, "a kernel's parameters: 4 KiB");
   const std::tuple<P...> parameters(call.arguments);
+  NoteKernel(reinterpret_cast<const void*>(kernel));
   Launch(call.shape, call.stream,
          [kernel, parameters] { std::apply(kernel, parameters); });
 }
