@@ -6,7 +6,8 @@
 namespace telegrad {
 
 // Exit codes of every Telegrad program; part of the public contract
-// (docs/user_guide.md). 20-25 and 43 may be retried, the others may not.
+// (docs/user_guide.md). 20-25, 41 and 43 may be retried, 44 on another host,
+// the others may not.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 2,

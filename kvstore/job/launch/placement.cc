@@ -4,6 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/job/launch/host_list.h"
 #include "kvstore/job/launch/slurm.h"
 
 namespace telegrad {
@@ -26,6 +27,7 @@ class Environment {
     return value == nullptr ? "" : value;
   }
   bool Has(const char* name) const { return !Text(name).empty(); }
+  const GetEnv& getenv() const { return getenv_; }
 
   absl::StatusOr<std::string> Needed(const char* name) const {
     std::string text = Text(name);
@@ -176,21 +178,55 @@ Found DetectSlurm(const Environment& env) {
   return placement;
 }
 
-// Launchers that give a rank and a size, but no address.
+// Launchers that give a rank and a size, but no address. Empty: has none.
 struct RankVariables {
   const char* launcher;
   const char* rank;
   const char* size;
   const char* local_rank;
+  const char* num_hosts = "";
+  // Whether rank 0 runs on the first host that a batch system tells.
+  bool is_first_on_first_host = false;
 };
 constexpr RankVariables kRankVariables[] = {
     {"mvapich", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
-     "MV2_COMM_WORLD_LOCAL_RANK"},
-    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    {"flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID"},
+     "MV2_COMM_WORLD_LOCAL_RANK", "", true},
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "", true},
+    {"flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID",
+     "FLUX_JOB_NNODES"},
     {"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
      "JSM_NAMESPACE_LOCAL_RANK"},
+    {"skypilot", "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES", "",
+     "SKYPILOT_NUM_NODES", true},
+    // An Indexed Job, whose size Kubernetes itself does not tell.
+    {"kubernetes", "JOB_COMPLETION_INDEX", "WORLD_SIZE", "LOCAL_RANK"},
 };
+
+absl::Status LacksAddress(const RankVariables& its, const Environment& env) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      its.rank, "=", env.Text(its.rank), " of ", its.size, "=",
+      env.Text(its.size),
+      " is a rank of a job whose launcher gives no address: give all ranks "
+      "MASTER_ADDR and MASTER_PORT, rank 0's host and a free port of it (to "
+      "run alone, unset ",
+      its.size, ")"));
+}
+
+// What the launcher says, else the batch system around it.
+absl::Status FindMeeting(const RankVariables& its, const Environment& env,
+                         Placement* to) {
+  if (env.Has("MASTER_ADDR") && env.Has("MASTER_PORT")) {
+    to->scheduler_host = env.Text("MASTER_ADDR");
+    ASSIGN_OR_RETURN(to->scheduler_port, env.Integer("MASTER_PORT", 1, 65535));
+    return absl::OkStatus();
+  }
+  if (!its.is_first_on_first_host) return LacksAddress(its, env);
+  ASSIGN_OR_RETURN(const auto meeting, MeetingOfBatchSystem(env.getenv()));
+  if (!meeting.has_value()) return LacksAddress(its, env);
+  to->scheduler_host = meeting->host;
+  to->scheduler_port = meeting->port;
+  return absl::OkStatus();
+}
 
 Found DetectRanks(const Environment& env) {
   for (const RankVariables& its : kRankVariables) {
@@ -199,22 +235,14 @@ Found DetectRanks(const Environment& env) {
     const bool is_sruns = env.Text(FirstSet(env, "SLURM_STEP_NUM_TASKS",
                                             "SLURM_NTASKS")) == size &&
                           env.Text("SLURM_PROCID") == env.Text(its.rank);
-    if (size.empty() || size == "1" || is_sruns) continue;
+    if (size.empty() || size == "1" || is_sruns || !env.Has(its.rank)) continue;
     Placement placement;
     placement.launcher = its.launcher;
     RETURN_IF_ERROR(
         env.ReadRank(its.rank, its.size, its.local_rank, &placement));
-    if (!env.Has("MASTER_ADDR") || !env.Has("MASTER_PORT")) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          its.rank, "=", placement.rank, " of ", its.size, "=", size,
-          " is a rank of a job whose launcher gives no address: give all "
-          "ranks MASTER_ADDR and MASTER_PORT, rank 0's host and a free port "
-          "of it (to run alone, unset ",
-          its.size, ")"));
-    }
-    placement.scheduler_host = env.Text("MASTER_ADDR");
-    ASSIGN_OR_RETURN(placement.scheduler_port,
-                     env.Integer("MASTER_PORT", 1, 65535));
+    ASSIGN_OR_RETURN(placement.num_hosts,
+                     env.IntegerOr(its.num_hosts, 0, 1, kMaxWorld));
+    RETURN_IF_ERROR(FindMeeting(its, env, &placement));
     return placement;
   }
   return std::nullopt;

@@ -1,7 +1,9 @@
 #include "kvstore/job/launch/placement.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -238,6 +240,69 @@ TEST(Placement, ARankWithoutAnAddressIsNoJobOfItsOwn) {
   EXPECT_EQ((**Detect(beside)).launcher, "mpich");
   const Variables sruns = With(beside, {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}});
   EXPECT_EQ((**Detect(sruns)).launcher, "slurm");
+}
+
+TEST(Placement, ABatchSystemsHostsAreWhereRanksMeet) {
+  const std::string path =
+      absl::StrCat(::testing::TempDir(), "/hosts-", getpid());
+  std::ofstream(path) << "n7\nn7\nn8\n";
+  const Variables mpich = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  for (const Variables& batch :
+       {Variables{{"PBS_NODEFILE", path}, {"PBS_JOBID", "120345[7].head"}},
+        Variables{{"LSB_DJOB_HOSTFILE", path}, {"LSB_JOBID", "120345"}},
+        Variables{{"LSB_HOSTS", "n7 n7 n8"}, {"LSB_JOBID", "120345"}}}) {
+    const auto found = Detect(With(mpich, batch));
+    ASSERT_THAT(found, testing::IsOk());
+    EXPECT_EQ((**found).scheduler_host, "n7");
+    EXPECT_EQ((**found).scheduler_port, 20345);
+    // jsrun's first rank is not on the first host, which is where it was asked.
+    const Variables jsrun = {{"JSM_NAMESPACE_RANK", "1"},
+                             {"JSM_NAMESPACE_SIZE", "2"}};
+    EXPECT_THAT(Detect(With(jsrun, batch)),
+                StatusIs(absl::StatusCode::kInvalidArgument, "MASTER_ADDR"));
+  }
+  std::ofstream(path) << "n7;x\n";
+  for (const std::string& bad : {path, path + ".none"}) {
+    EXPECT_THAT(Detect(With(mpich, {{"PBS_NODEFILE", bad}})),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         absl::StrCat("PBS_NODEFILE=", bad)));
+  }
+}
+
+TEST(Placement, ReadsSkyPilotFluxAndIndexedJobs) {
+  const Variables sky = {{"SKYPILOT_NODE_RANK", "1"},
+                         {"SKYPILOT_NUM_NODES", "2"},
+                         {"SKYPILOT_NODE_IPS", "10.0.0.7\n10.0.0.8\n"}};
+  const auto node = Detect(sky);
+  ASSERT_THAT(node, testing::IsOk());
+  EXPECT_EQ((**node).launcher, "skypilot");
+  EXPECT_EQ((**node).rank, 1);
+  EXPECT_EQ((**node).num_hosts, 2);
+  EXPECT_EQ((**node).scheduler_host, "10.0.0.7");
+  EXPECT_EQ((**node).scheduler_port, 20000);
+  EXPECT_FALSE(Detect(With(sky, {{"SKYPILOT_NUM_NODES", "1"}}))->has_value());
+
+  const Variables where = {{"MASTER_ADDR", "job-0.job"},
+                           {"MASTER_PORT", "29500"}};
+  const auto task = Detect(With(where, {{"FLUX_TASK_RANK", "3"},
+                                        {"FLUX_JOB_SIZE", "4"},
+                                        {"FLUX_TASK_LOCAL_ID", "1"},
+                                        {"FLUX_JOB_NNODES", "2"}}));
+  ASSERT_THAT(task, testing::IsOk());
+  EXPECT_EQ((**task).rank, 3);
+  EXPECT_EQ((**task).local_rank, 1);
+  EXPECT_EQ((**task).num_hosts, 2);
+
+  const Variables indexed =
+      With(where, {{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}});
+  const auto pod = Detect(indexed);
+  ASSERT_THAT(pod, testing::IsOk());
+  EXPECT_EQ((**pod).launcher, "kubernetes");
+  EXPECT_EQ((**pod).rank, 2);
+  EXPECT_EQ((**pod).world_size, 3);
+  EXPECT_EQ((**pod).scheduler_host, "job-0.job");
+  // An Indexed Job of Pods that have nothing to do with one another.
+  EXPECT_FALSE(Detect({{"JOB_COMPLETION_INDEX", "2"}})->has_value());
 }
 
 TEST(Placement, BadValuesAreNamed) {
