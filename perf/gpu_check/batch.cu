@@ -176,8 +176,8 @@ void MeasureGroup(const std::string& network, const std::vector<size_t>& sizes,
 }
 
 void MeasureDecodes(const std::string& network,
-                    const std::vector<size_t>& sizes, Arrays& a,
-                    std::vector<Row>& rows) {
+                    const std::vector<size_t>& sizes, SpanResult* results,
+                    Arrays& a, std::vector<Row>& rows) {
   constexpr uint32_t kFrames = 8;
   struct Kind {
     const char* name;
@@ -192,7 +192,7 @@ void MeasureDecodes(const std::string& network,
     std::vector<uint32_t> span_of_tile;
     size_t at = 0;
     size_t elements = 0;
-    for (const EncodeSpan& each : SpansOf(sizes, 4, a, nullptr)) {
+    for (const EncodeSpan& each : SpansOf(sizes, 4, a, results)) {
       const size_t n = each.num_elems;
       spans.push_back({a.packed + at / 8 * kind.bits, a.y + at, n, 0.5f, 1.0f,
                        static_cast<uint32_t>(span_of_tile.size())});
@@ -247,8 +247,8 @@ void MeasureBatch(Arrays& a, std::vector<Row>& rows) {
   MeasureGroup("vgg16", Vgg16(), results, a, rows);
   MeasureGroup("resnet50", Resnet50(), results, a, rows);
   MeasureGroup("lenet", Lenet(), results, a, rows);
-  MeasureDecodes("vgg16", Vgg16(), a, rows);
-  MeasureDecodes("resnet50", Resnet50(), a, rows);
+  MeasureDecodes("vgg16", Vgg16(), results, a, rows);
+  MeasureDecodes("resnet50", Resnet50(), results, a, rows);
   MeasurePowers(Resnet50(), a, rows);
   cudaFree(results);
 }
