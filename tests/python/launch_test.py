@@ -181,7 +181,8 @@ class Local(LaunchCase):
         self.assertEqual(done.stdout.splitlines()[-1], "[]", done.stderr)
 
 
-@unittest.skipUnless(os.environ.get("TELEGRAD_LIBRARY"), "no libtelegrad.so here")
+@unittest.skipUnless(os.environ.get("TELEGRAD_LIBRARY") and importlib.util.find_spec("numpy"),
+                     "no libtelegrad.so or no NumPy here")
 class KVStore(LaunchCase):
     SCRIPT = ("import numpy, os, telegrad.kvstore\n"
               "store = telegrad.kvstore.create('dist_sync')\n"
