@@ -14,7 +14,7 @@ namespace {
 
 constexpr Duration kLookInterval = std::chrono::seconds(1);
 // Without an answer from the peer's kernel for so long a path is cut.
-constexpr std::chrono::seconds kSilence{8};
+constexpr std::chrono::seconds kSilence{7};
 constexpr int kSilentLooks = 2;  // one may be while an answer is on its way
 
 // A peer that takes nothing answers probes, at longer and longer intervals.
