@@ -130,8 +130,8 @@ std::vector<EncodeSpan> SpansOf(const std::vector<size_t>& sizes,
     for (; left > 0 && at < num_elements;) {
       const size_t n = std::min({left, kChunk, num_elements - at});
       spans.push_back({reinterpret_cast<uint8_t*>(a.x) + grad_bytes * at,
-                       a.y + at, a.packed + at, results + spans.size(), n,
-                       kernels::TwoBitBytes(n), 0.25f, 0});
+                       a.y + at, nullptr, a.packed + at, results + spans.size(),
+                       n, kernels::TwoBitBytes(n), 0.25f, 0});
       left -= n;
       at += (n + 31) / 32 * 32;
     }
