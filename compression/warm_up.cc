@@ -210,12 +210,12 @@ absl::Status RunCommon(Arrays& arrays, const kernels::KernelTable& kernels) {
                    table.Upload(&span, sizeof(span), 0));
   gather.gather_many(reinterpret_cast<const kernels::GatherSpan*>(spans), 1,
                      stream);
+  RETURN_IF_ERROR(table.Release());
   for (const size_t skew : {0, 1}) {
     const kernels::MomentumSpan momentum = {from + skew, to + skew, from + skew,
                                             kElems};
     RETURN_IF_ERROR(PushMomentumMany({&momentum, 1}, table));
   }
-  RETURN_IF_ERROR(table.Release());
   return Wait(arrays);
 }
 
