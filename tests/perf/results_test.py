@@ -30,7 +30,7 @@ def script(name):
 
 def side_by_side_name(**given):
     options = {"profile": "vgg16", "rate": "1gbit", "rails": 1, "paths": 1,
-               "workers": 2, "servers": 0, **given}
+               "workers": 2, "per_host": 1, "servers": 0, **given}
     words = script("side_by_side").words_of(argparse.Namespace(**options))
     return "-".join(words)
 
