@@ -338,12 +338,10 @@ absl::Status SampledPowerMany(std::span<const PowerItem> items,
     }
     return StatusOf(table.queue());
   }
-  ASSIGN_OR_RETURN(
-      std::byte* const memory,
-      table.Upload(spans.data(), sizeof(kernels::PowerSpan) * spans.size(), 0));
-  kernels->batch.sampled_power(
-      reinterpret_cast<const kernels::PowerSpan*>(memory),
-      static_cast<uint32_t>(spans.size()), table.stream());
+  ASSIGN_OR_RETURN(const auto* const uploaded,
+                   table.Upload(spans.data(), spans.size()));
+  kernels->batch.sampled_power(uploaded, static_cast<uint32_t>(spans.size()),
+                               table.stream());
   return table.Release();
 }
 
@@ -354,23 +352,25 @@ absl::Status PushMomentumMany(std::span<const kernels::MomentumSpan> items,
   const kernels::DeviceScope scope(device);
   ASSIGN_OR_RETURN(const kernels::KernelTable* const kernels,
                    KernelsFor(1, device));
+  if (kernels->batch.push_momentum == nullptr) {
+    for (const kernels::MomentumSpan& item : items) {
+      kernels->optimizer.push_momentum(item.grad, item.num_elems, item.rate,
+                                       item.leads, item.momentum, item.out,
+                                       table.stream());
+    }
+    return StatusOf(table.queue());
+  }
   bool is_aligned = true;
   uint64_t most = 0;
   for (const kernels::MomentumSpan& item : items) {
     most = std::max(most, item.num_elems);
     is_aligned &= IsAligned(item.grad, 16) && IsAligned(item.momentum, 16) &&
                   IsAligned(item.out, 16);
-    if (kernels->batch.push_momentum != nullptr) continue;
-    kernels->optimizer.push_momentum(item.grad, item.num_elems, item.rate,
-                                     item.leads, item.momentum, item.out,
-                                     table.stream());
   }
-  if (kernels->batch.push_momentum == nullptr) return StatusOf(table.queue());
-  ASSIGN_OR_RETURN(std::byte* const memory,
-                   table.Upload(items.data(), items.size_bytes(), 0));
-  kernels->batch.push_momentum(
-      reinterpret_cast<const kernels::MomentumSpan*>(memory),
-      static_cast<uint32_t>(items.size()), most, is_aligned, table.stream());
+  ASSIGN_OR_RETURN(const auto* const uploaded,
+                   table.Upload(items.data(), items.size()));
+  kernels->batch.push_momentum(uploaded, static_cast<uint32_t>(items.size()),
+                               most, is_aligned, table.stream());
   return table.Release();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/bytes.h"
 #include "base/event.h"
+#include "base/status_macros.h"
 #include "base/stream.h"
 #include "compression/codec.h"
 #include "kernels/batch.h"
@@ -88,6 +89,11 @@ class BatchTable {
   // ResourceExhausted, Internal: what the device says.
   absl::StatusOr<std::byte*> Upload(const void* from, size_t size,
                                     size_t scratch);
+  template <typename Span>
+  absl::StatusOr<const Span*> Upload(const Span* spans, size_t count) {
+    ASSIGN_OR_RETURN(auto* memory, Upload(spans, sizeof(Span) * count, 0));
+    return reinterpret_cast<const Span*>(memory);
+  }
   absl::Status Release();
   // At least `count` words of the device that are 0, and left so.
   absl::StatusOr<uint32_t*> Tickets(size_t count);

@@ -194,8 +194,6 @@ absl::Status RunCommon(Arrays& arrays, const kernels::KernelTable& kernels) {
       cast.decode(halves, kElems, to, stream);
     }
     kernels.scale_f32(1.0f, kElems, to, stream);
-    kernels.optimizer.push_momentum(from, kElems, 0.5f, true,
-                                    AsFloats(arrays.Floats(2)), to, stream);
   }
   arrays.skew = 0;
   float* const from = AsFloats(arrays.Floats(0));
@@ -206,10 +204,8 @@ absl::Status RunCommon(Arrays& arrays, const kernels::KernelTable& kernels) {
   gather.sample(from, kElems, 16, to, stream);
   BatchTable table(&arrays.queue, stream);
   const kernels::GatherSpan span = {.from = from, .to = to, .count = kElems};
-  ASSIGN_OR_RETURN(const std::byte* const spans,
-                   table.Upload(&span, sizeof(span), 0));
-  gather.gather_many(reinterpret_cast<const kernels::GatherSpan*>(spans), 1,
-                     stream);
+  ASSIGN_OR_RETURN(const auto* const spans, table.Upload(&span, 1));
+  gather.gather_many(spans, 1, stream);
   RETURN_IF_ERROR(table.Release());
   for (const size_t skew : {0, 1}) {
     const kernels::MomentumSpan momentum = {from + skew, to + skew, from + skew,

@@ -101,12 +101,10 @@ absl::Status DeviceBatch::LaunchGathers() {
   if (kernels_.device == DeviceKind::kCpu) {
     gather(gathers_.data(), count, table_.stream());
   } else {
-    ASSIGN_OR_RETURN(
-        std::byte* const spans,
-        table_.Upload(gathers_.data(), sizeof(kernels::GatherSpan) * count, 0));
+    ASSIGN_OR_RETURN(const auto* const spans,
+                     table_.Upload(gathers_.data(), count));
     const kernels::DeviceScope scope(table_.queue().device());
-    gather(reinterpret_cast<const kernels::GatherSpan*>(spans), count,
-           table_.stream());
+    gather(spans, count, table_.stream());
     RETURN_IF_ERROR(table_.Release());
   }
   gathers_.clear();
