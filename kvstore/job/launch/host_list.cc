@@ -1,10 +1,9 @@
 #include "kvstore/job/launch/host_list.h"
 
-#include <fstream>
-
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/input_file.h"
 
 namespace telegrad {
 namespace {
@@ -45,11 +44,10 @@ std::string FirstWord(absl::string_view text) {
 }
 
 std::string FirstWordOfFile(const std::string& path) {
-  std::ifstream file(path);
-  std::string start(kMaxName + 1, ' ');
-  file.read(start.data(), static_cast<std::streamsize>(start.size()));
-  start.resize(static_cast<size_t>(file.gcount()));
-  return FirstWord(start);
+  const absl::StatusOr<UniqueFd> file = OpenFile(path);
+  if (!file.ok()) return "";
+  const absl::StatusOr<std::string> start = ReadUpTo(*file, kMaxName + 1);
+  return start.ok() ? FirstWord(*start) : "";
 }
 
 // "1234.server" and "1234[5]" are of job 1234.
