@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -12,20 +11,17 @@
 #include <vector>
 
 #include "base/random.h"
-#include "compression/encode_many.h"
-#include "kernels/device_queue.h"
 #include "kernels/dispatch.h"
 #include "tests/compression/codec_variant.h"
+#include "tests/compression/gpu_batch.h"
 #include "tests/testing/status_matchers.h"
 
 // Many chunks at once on a GPU beside each of them on the CPU: the same bits.
 namespace telegrad {
 namespace {
 
-using kernels::DeviceQueue;
 using testing::IsOk;
 
-constexpr Device kGpu = {DeviceKind::kCuda, 0};
 // Of one tile, of several, of whole ones and of few elements.
 constexpr std::array<size_t, 8> kSizes = {1,     31,    320,   10240,
                                           10241, 20480, 33333, 51200};
@@ -48,15 +44,12 @@ struct Chunk {
 };
 
 class GpuCodecBatch
-    : public ::testing::TestWithParam<std::shared_ptr<const Variant>> {
+    : public GpuBatchTest<
+          ::testing::TestWithParam<std::shared_ptr<const Variant>>> {
  protected:
   void SetUp() override {
-    std::string why_not;
-    queue_ = kernels::MakeDeviceQueue(kGpu, &why_not);
-    if (queue_ == nullptr) GTEST_SKIP() << why_not;
-    stream_ = queue_->MakeStream(0);
-    table_ = std::make_unique<BatchTable>(queue_.get(), stream_);
-    AddChunks(0);
+    GpuBatchTest::SetUp();
+    if (!IsSkipped()) AddChunks(0);
   }
 
   void AddChunks(size_t skew) {
@@ -109,16 +102,6 @@ class GpuCodecBatch
   static Bytes Payload(const Chunk& chunk) {
     return {chunk.answer.data() + sizeof(EncodeResult) + chunk.skew,
             chunk.cpu->max_encoded_bytes(), kGpu};
-  }
-
-  bool Finish() {
-    const Event event = queue_->MakeEvent();
-    if (!queue_->Record(event, stream_)) return false;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    while (queue_->Poll(event) == DeviceQueue::State::kRunning) {
-      if (std::chrono::steady_clock::now() > end) return false;
-    }
-    return queue_->Poll(event) == DeviceQueue::State::kPassed;
   }
 
   // Gradients of a step, as float32 or as 16-bit floats.
@@ -217,9 +200,6 @@ class GpuCodecBatch
                .code() != absl::StatusCode::kUnimplemented;
   }
 
-  std::unique_ptr<DeviceQueue> queue_;
-  Stream stream_;
-  std::unique_ptr<BatchTable> table_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
 };
 
@@ -275,27 +255,24 @@ INSTANTIATE_TEST_SUITE_P(Codecs, GpuCodecBatch, ::testing::ValuesIn(Variants()),
                            return tested.param->TestName();
                          });
 
-TEST(GpuCodecPower, OfManyIsThatOfEach) {
-  std::string why_not;
-  const auto queue = kernels::MakeDeviceQueue(kGpu, &why_not);
-  if (queue == nullptr) GTEST_SKIP() << why_not;
-  const Stream stream = queue->MakeStream(0);
-  BatchTable table(queue.get(), stream);
+using GpuCodecPower = GpuBatchTest<::testing::Test>;
+
+TEST_F(GpuCodecPower, OfManyIsThatOfEach) {
   constexpr size_t kElems = 30000;
-  const Buffer pinned = queue->MakePinned(8 * kElems);
+  const Buffer pinned = queue_->MakePinned(8 * kElems);
   Random random(1, 2);
   for (size_t i = 0; i < 2 * kElems; ++i) {
     pinned.as<float>()[i] = random.NextNormal();
   }
-  const Buffer memory = queue->MakeMemory(8 * kElems, stream);
-  ASSERT_TRUE(queue->Copy(memory.view(), pinned.view(), stream));
+  const Buffer memory = queue_->MakeMemory(8 * kElems, stream_);
+  ASSERT_TRUE(queue_->Copy(memory.view(), pinned.view(), stream_));
   constexpr std::array<size_t, 4> kCounts = {1, 100, 4096, kElems};
   // Bits of floats are 16-bit floats, too, some of them not finite.
   constexpr std::array<std::optional<HalfFormat>, 3> kFormats = {
       std::nullopt, HalfFormat::kFp16, HalfFormat::kBf16};
   const size_t count = kCounts.size() * kFormats.size();
-  const Buffer powers = queue->MakeMemory(8 * count, stream);
-  const Buffer back = queue->MakePinned(8 * count);
+  const Buffer powers = queue_->MakeMemory(8 * count, stream_);
+  const Buffer back = queue_->MakePinned(8 * count);
   std::vector<PowerItem> items;
   std::vector<double> want(count);
   const kernels::KernelTable& reference = kernels::ReferenceKernels();
@@ -320,35 +297,29 @@ TEST(GpuCodecPower, OfManyIsThatOfEach) {
         grad.data(), has_residual ? pinned.as<float>() + kElems : nullptr, n,
         &want[i], {});
   }
-  ASSERT_THAT(SampledPowerMany(items, table), IsOk());
-  ASSERT_TRUE(queue->Copy(back.view(), powers.view(), stream));
-  const Event event = queue->MakeEvent();
-  ASSERT_TRUE(queue->Record(event, stream));
-  while (queue->Poll(event) == DeviceQueue::State::kRunning) {
-  }
+  ASSERT_THAT(SampledPowerMany(items, *table_), IsOk());
+  ASSERT_TRUE(queue_->Copy(back.view(), powers.view(), stream_));
+  ASSERT_TRUE(Finish());
   for (size_t i = 0; i < count; ++i) {
     EXPECT_EQ(back.as<double>()[i], want[i]) << i;
   }
 }
 
+using GpuCodecMomentum = GpuBatchTest<::testing::Test>;
+
 // Arrays of any alignment, one without elements among them.
-TEST(GpuCodecMomentum, OfManyIsThatOfEach) {
-  std::string why_not;
-  const auto queue = kernels::MakeDeviceQueue(kGpu, &why_not);
-  if (queue == nullptr) GTEST_SKIP() << why_not;
-  const Stream stream = queue->MakeStream(0);
-  BatchTable table(queue.get(), stream);
+TEST_F(GpuCodecMomentum, OfManyIsThatOfEach) {
   constexpr size_t kElems = 30000;
   for (const size_t skew : {size_t{0}, size_t{1}}) {
     std::vector<float> want(3 * kElems);
     Random random(1, 2);
     for (float& each : want) each = random.NextNormal();
     want[7] = INFINITY;
-    const Buffer pinned = queue->MakePinned(12 * kElems);
+    const Buffer pinned = queue_->MakePinned(12 * kElems);
     std::memcpy(pinned.data(), want.data(), pinned.size());
-    const Buffer back = queue->MakePinned(12 * kElems);
-    const Buffer memory = queue->MakeMemory(12 * kElems, stream);
-    ASSERT_TRUE(queue->Copy(memory.view(), pinned.view(), stream));
+    const Buffer back = queue_->MakePinned(12 * kElems);
+    const Buffer memory = queue_->MakeMemory(12 * kElems, stream_);
+    ASSERT_TRUE(queue_->Copy(memory.view(), pinned.view(), stream_));
     std::vector<kernels::MomentumSpan> spans;
     size_t at = 0;
     for (const size_t n : {size_t{1}, size_t{0}, size_t{1000}, size_t{20001}}) {
@@ -360,13 +331,10 @@ TEST(GpuCodecMomentum, OfManyIsThatOfEach) {
           {on_gpu, on_gpu + kElems, on_gpu + 2 * kElems, n, 0.5f, n != 1000});
       at += (n + 15) / 16 * 16;
     }
-    ASSERT_THAT(PushMomentumMany(spans, table), IsOk());
-    ASSERT_TRUE(queue->Copy(back.view(), memory.view(), stream));
-    const Event event = queue->MakeEvent();
-    ASSERT_TRUE(queue->Record(event, stream));
-    while (queue->Poll(event) == DeviceQueue::State::kRunning) {
-    }
-    EXPECT_EQ(queue->TakeError(), "") << skew;
+    ASSERT_THAT(PushMomentumMany(spans, *table_), IsOk());
+    ASSERT_TRUE(queue_->Copy(back.view(), memory.view(), stream_));
+    ASSERT_TRUE(Finish());
+    EXPECT_EQ(queue_->TakeError(), "") << skew;
     const auto [got, other] =
         std::mismatch(want.begin(), want.end(), back.as<float>());
     EXPECT_EQ(got, want.end())

@@ -8,19 +8,16 @@
 
 #include "base/random.h"
 #include "compression/codec_spec.h"
-#include "compression/encode_many.h"
-#include "kernels/device_queue.h"
 #include "kernels/dispatch.h"
+#include "tests/compression/gpu_batch.h"
 #include "tests/testing/status_matchers.h"
 
 // Many answers at once on a GPU beside each of them on the CPU: the same bits.
 namespace telegrad {
 namespace {
 
-using kernels::DeviceQueue;
 using testing::IsOk;
 
-constexpr Device kGpu = {DeviceKind::kCuda, 0};
 constexpr std::array<size_t, 7> kCounts = {1,    31,   8191, 8192,
                                            8193, 9000, 30001};
 constexpr size_t kRoom = size_t{128} << 10;  // bytes of one array
@@ -29,14 +26,12 @@ constexpr size_t kBytes = kRoom * kCounts.size();
 // Outputs are on and off their alignment.
 constexpr size_t OutOf(size_t i) { return kRoom * i + i % 3 * 4; }
 
-class GpuCodecDecode : public ::testing::TestWithParam<const char*> {
+class GpuCodecDecode
+    : public GpuBatchTest<::testing::TestWithParam<const char*>> {
  protected:
   void SetUp() override {
-    std::string why_not;
-    queue_ = kernels::MakeDeviceQueue(kGpu, &why_not);
-    if (queue_ == nullptr) GTEST_SKIP() << why_not;
-    stream_ = queue_->MakeStream(0);
-    table_ = std::make_unique<BatchTable>(queue_.get(), stream_);
+    GpuBatchTest::SetUp();
+    if (IsSkipped()) return;
     codes_ = queue_->MakePinned(kBytes);
     back_ = queue_->MakePinned(kBytes);
     payloads_ = queue_->MakeMemory(kBytes, stream_);
@@ -88,10 +83,7 @@ class GpuCodecDecode : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(queue_->Copy(payloads_.view(), codes_.view(), stream_));
     ASSERT_THAT(DecodeMany(items_, *table_), IsOk());
     ASSERT_TRUE(queue_->Copy(back_.view(), outs_.view(), stream_));
-    const Event event = queue_->MakeEvent();
-    ASSERT_TRUE(queue_->Record(event, stream_));
-    while (queue_->Poll(event) == DeviceQueue::State::kRunning) {
-    }
+    ASSERT_TRUE(Finish());
     ASSERT_EQ(queue_->TakeError(), "");
   }
 
@@ -110,9 +102,6 @@ class GpuCodecDecode : public ::testing::TestWithParam<const char*> {
   }
 
   const CodecSpec spec_ = *ParseCodecSpec(GetParam());
-  std::unique_ptr<DeviceQueue> queue_;
-  Stream stream_;
-  std::unique_ptr<BatchTable> table_;
   Buffer codes_;
   Buffer back_;
   Buffer payloads_;

@@ -12,6 +12,18 @@ namespace {
 using testing::IsOk;
 using testing::Steps;
 
+std::vector<TensorSpec> TensorsOf(const std::vector<size_t>& sizes,
+                                  Dtype dtype = Dtype::kFloat32) {
+  std::vector<TensorSpec> tensors;
+  for (const size_t size : sizes) {
+    tensors.push_back({.name = absl::StrCat("t", tensors.size()),
+                       .num_elems = size,
+                       .dtype = dtype,
+                       .devices = {testing::kGpu}});
+  }
+  return tensors;
+}
+
 // Steps 3 to 20: every chunk's sample was taken once before.
 TEST(SimtStore, WaitsForNothingAndAllocatesNothing) {
   for (const char* type :
@@ -42,31 +54,12 @@ TEST(SimtStore, LoadsNoKernelAfterInit) {
           "int2shared", "fp16", "bf16", "1bit", "onebit", "threshold",
           "topk:0.1", "dgc:0.1", "randomk:0.1", "qsgd", "powersgd"}) {
       SCOPED_TRACE(type);
-      std::vector<TensorSpec> tensors;
-      for (const size_t size : sizes) {
-        tensors.push_back({.name = absl::StrCat("t", tensors.size()),
-                           .num_elems = size,
-                           .dtype = dtype,
-                           .devices = {testing::kGpu}});
-      }
-      Steps steps(type, tensors, 500);
+      Steps steps(type, TensorsOf(sizes, dtype), 500);
       const simt::Counters before = simt::Counted();
       for (int step = 0; step < 4; ++step) ASSERT_THAT(steps.Run(), IsOk());
       EXPECT_EQ((simt::Counted() - before).loads, 0u);
     }
   }
-}
-
-std::vector<TensorSpec> TensorsOf(const std::vector<size_t>& sizes,
-                                  Dtype dtype = Dtype::kFloat32) {
-  std::vector<TensorSpec> tensors;
-  for (const size_t size : sizes) {
-    tensors.push_back({.name = absl::StrCat("t", tensors.size()),
-                       .num_elems = size,
-                       .dtype = dtype,
-                       .devices = {testing::kGpu}});
-  }
-  return tensors;
 }
 
 const std::vector<size_t> kLeNet = {500, 20, 25000, 50, 400000, 500, 5000, 10};

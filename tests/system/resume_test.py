@@ -169,12 +169,17 @@ class Resume(SystemTest):
                     file.seek(5000)
                     file.write(b"damage")
 
-    def test_another_format_is_no_checkpoint(self):
+    def two_checkpoints(self):
+        """The flags of a run that has saved them, and their manifests."""
         saving = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
                   "4", "--checkpoint", "ck", "--checkpoint-every", "2"]
         self.run_to_end(saving)
-        for step in (2, 4):
-            path = self.path("ck", f"step-{step:012d}", "MANIFEST")
+        return saving, [self.path("ck", f"step-{step:012d}", "MANIFEST")
+                        for step in (2, 4)]
+
+    def test_another_format_is_no_checkpoint(self):
+        saving, manifests = self.two_checkpoints()
+        for path in manifests:
             with open(path, encoding="utf-8") as file:
                 line = file.readline().replace('"version":2', '"version":9')
             self.assertIn('"version":9', line)
@@ -186,11 +191,8 @@ class Resume(SystemTest):
         self.assertEqual(run.stdout(), "")
 
     def test_a_pipe_in_place_of_a_file_holds_nothing_up(self):
-        saving = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
-                  "4", "--checkpoint", "ck", "--checkpoint-every", "2"]
-        self.run_to_end(saving)
-        for step in (2, 4):
-            path = self.path("ck", f"step-{step:012d}", "MANIFEST")
+        saving, manifests = self.two_checkpoints()
+        for path in manifests:
             os.remove(path)
             os.mkfifo(path)
         run = self.run_to_end([*saving, "--resume"], code=40, seconds=30)

@@ -229,17 +229,18 @@ TEST(CollectiveFailure, ImpossibleOptionsAreRefused) {
 }
 
 // What stands at a group's listener and is no rank of it.
+class Stranger : public TransportHandler {
+ public:
+  void OnAccept(EndpointId) override {}
+  absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
+    return Bytes();
+  }
+  void OnMessage(EndpointId, ConstBytes, Bytes) override {}
+  void OnClosed(EndpointId, const absl::Status&) override { ++num_closed; }
+  int num_closed = 0;
+};
+
 TEST(CollectiveFailure, StrangersDisturbNobody) {
-  class Stranger : public TransportHandler {
-   public:
-    void OnAccept(EndpointId) override {}
-    absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
-      return Bytes();
-    }
-    void OnMessage(EndpointId, ConstBytes, Bytes) override {}
-    void OnClosed(EndpointId, const absl::Status&) override { ++num_closed; }
-    int num_closed = 0;
-  };
   Meeting meeting(2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
@@ -322,22 +323,14 @@ TEST(CollectiveFailure, WhoHasNoKeyIsNoRank) {
 
 // A rank that had no place among strangers tries again.
 TEST(CollectiveFailure, IdleStrangersKeepNoRankOut) {
-  class Nobody : public TransportHandler {
-    void OnAccept(EndpointId) override {}
-    absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
-      return Bytes();
-    }
-    void OnMessage(EndpointId, ConstBytes, Bytes) override {}
-    void OnClosed(EndpointId, const absl::Status&) override {}
-  };
   Meeting meeting(2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       GroupOptions options = Options(2);
       options.rank = rank;
-      Nobody nobody;
-      const auto idle = *MakeTransport(options.transport, &nobody);
+      Stranger stranger;
+      const auto idle = *MakeTransport(options.transport, &stranger);
       const auto made = Group::Make(
           options, [&](const std::string& mine, TimePoint deadline) {
             auto texts = meeting.ExchangeOf(rank)(mine, deadline);

@@ -33,6 +33,38 @@ SchedulerState RunningJob(TimePoint now) {
   return job;
 }
 
+// Workers, then servers, that have joined; a member's connection is its number.
+class JobOfMembers {
+ public:
+  JobOfMembers(int num_workers, int num_servers, TimePoint now)
+      : job_(OptionsOf(num_workers, num_servers), "here", now) {
+    for (int i = 0; i < num_workers; ++i) all_.push_back({Role::kWorker, i});
+    for (int i = 0; i < num_servers; ++i) all_.push_back({Role::kServer, i});
+    for (size_t i = 0; i < all_.size(); ++i) {
+      Tell(i, JoinRecord{.wanted = all_[i], .host = "there", .facts = {}}, now);
+    }
+    job_.Tick(now);
+  }
+
+  SchedulerState& job() { return job_; }
+  NodeId operator[](size_t member) const { return all_[member]; }
+  void Tell(size_t member, const Record& record, TimePoint now) {
+    EXPECT_THAT(job_.OnRecord(member, {.node = all_[member]}, record, now),
+                IsOk());
+  }
+
+ private:
+  static SchedulerOptions OptionsOf(int num_workers, int num_servers) {
+    SchedulerOptions options;
+    options.num_workers = num_workers;
+    options.num_servers = num_servers;
+    return options;
+  }
+
+  SchedulerState job_;
+  std::vector<NodeId> all_;
+};
+
 absl::Status Post(SchedulerState& job, const std::string& name,
                   const std::string& payload, TimePoint now) {
   return job.OnRecord(kServersConnection, {.node = {Role::kServer, 0}},
@@ -238,23 +270,13 @@ TEST(SchedulerState, PassesNotesOfWorkersToTheFirst) {
 
 TEST(SchedulerState, TellsInABeatAtOnceWhoHasLeftAndSuspectsThatOneNoMore) {
   TimePoint now = Clock::now();
-  SchedulerOptions options;
-  options.num_workers = 2;
-  options.num_servers = 1;
-  SchedulerState job(options, "here", now);
-  const std::vector<NodeId> members = {
-      {Role::kWorker, 0}, {Role::kWorker, 1}, {Role::kServer, 0}};
-  const auto tell = [&](size_t member, const Record& record) {
-    EXPECT_THAT(job.OnRecord(member, {.node = members[member]}, record, now),
-                IsOk());
-  };
-  for (size_t i = 0; i < members.size(); ++i) {
-    tell(i, JoinRecord{.wanted = members[i], .host = "there", .facts = {}});
-  }
-  job.Tick(now);
-  tell(1, LeaveRecord{});
+  JobOfMembers members(2, 1, now);
+  SchedulerState& job = members.job();
+  members.Tell(1, LeaveRecord{}, now);
   job.OnClosed(1, "it has left", now);
-  tell(2, SuspectRecord{.peer = members[1], .why = "its connection closed"});
+  members.Tell(
+      2, SuspectRecord{.peer = members[1], .why = "its connection closed"},
+      now);
   job.TakeSends();
   job.Tick(now += std::chrono::milliseconds(10));
   const std::vector<SchedulerState::Delivery> sends = job.TakeSends();
@@ -275,24 +297,11 @@ TEST(SchedulerState, TellsInABeatAtOnceWhoHasLeftAndSuspectsThatOneNoMore) {
 // 2 servers (members 2 and 3), after each of (from, who).
 std::string NamedAfter(const std::vector<std::pair<size_t, size_t>>& lost) {
   TimePoint now = Clock::now();
-  SchedulerOptions options;
-  options.num_workers = 2;
-  options.num_servers = 2;
-  SchedulerState job(options, "here", now);
-  const std::vector<NodeId> members = {{Role::kWorker, 0},
-                                       {Role::kWorker, 1},
-                                       {Role::kServer, 0},
-                                       {Role::kServer, 1}};
-  const auto tell = [&](size_t member, const Record& record) {
-    EXPECT_THAT(job.OnRecord(member, {.node = members[member]}, record, now),
-                IsOk());
-  };
-  for (size_t i = 0; i < members.size(); ++i) {
-    tell(i, JoinRecord{.wanted = members[i], .host = "there", .facts = {}});
-  }
-  job.Tick(now);
+  JobOfMembers members(2, 2, now);
+  SchedulerState& job = members.job();
   for (const auto& [from, who] : lost) {
-    tell(from, SuspectRecord{.peer = members[who], .why = "no answer"});
+    members.Tell(from, SuspectRecord{.peer = members[who], .why = "no answer"},
+                 now);
   }
   for (int i = 0; i < 30 && !job.failure().has_value(); ++i) {
     job.Tick(now += std::chrono::milliseconds(100));
