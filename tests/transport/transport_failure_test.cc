@@ -153,7 +153,7 @@ TEST_P(TransportPeer, KilledWhileReceivingSmallMessagesCloses) {
 TEST_P(TransportPeer, KilledWhileSendingCloses) {
   peer_->Signal(SIGKILL);
   ExpectClosedOnce();
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 4; ++i) {
     StartPeer("flood");
     const size_t heard = server_->heard.size() + 20 + i;
     ASSERT_TRUE(DriveServer([&] { return server_->heard.size() >= heard; }));
