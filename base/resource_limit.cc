@@ -1,6 +1,7 @@
 #include "base/resource_limit.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -46,6 +47,21 @@ absl::Status CheckFreeFiles(size_t count, absl::string_view what) {
     if (!opened.back().is_open()) return SystemError(what, errno);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckAddressSpace(size_t num_bytes, absl::string_view what) {
+  const rlim_t limit = LimitOf(RLIMIT_AS);
+  if (limit == RLIM_INFINITY) return absl::OkStatus();
+  void* const room = mmap(nullptr, num_bytes, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room != MAP_FAILED) {
+    munmap(room, num_bytes);
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(what, " needs ", num_bytes >> 20,
+                   " MiB more address space than the limit of ", limit >> 20,
+                   " MiB leaves (ulimit -v, h_vmem): raise it"));
 }
 
 absl::Status TooManyTasks(absl::string_view what, int error) {

@@ -18,6 +18,10 @@ absl::Status CheckOpenFiles(size_t count, absl::string_view what);
 // ResourceExhausted where not so many more can be opened now.
 absl::Status CheckFreeFiles(size_t count, absl::string_view what);
 
+// ResourceExhausted where the limit of address space (ulimit -v) leaves less
+// than `num_bytes`.
+absl::Status CheckAddressSpace(size_t num_bytes, absl::string_view what);
+
 // The error of fork or of a thread that did not start.
 absl::Status TooManyTasks(absl::string_view what, int error);
 

@@ -175,6 +175,13 @@ class Failure(SystemTest):
         run = self.run_to_end([*gpt, "--explain"], code=32, prefix=few)
         self.assertIn("no memory", run.stderr())
 
+    def test_a_limit_of_address_space_is_named(self):
+        # OpenBLAS would try for ever to get its buffer.
+        run = self.run_to_end(ENDLESS, code=32,
+                              prefix=["prlimit", f"--as={1000 << 20}"])
+        self.assertIn("more address space than the limit of 1000 MiB",
+                      run.stderr())
+
     def test_two_seconds_of_standstill_are_survived(self):
         run = self.start(["--network", "mlp", "--benchmark", "1",
                           "--num-epochs", "10", "--disp-batches", "5",

@@ -84,7 +84,7 @@ absl::StatusOr<Computing> MeasureComputing(const TrainOptions& options,
                                            int64_t least_batch,
                                            const JobSize& job) {
   ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
-  framework->configure(1, options.tf32);
+  RETURN_IF_ERROR(framework->configure(1, options.tf32));
   ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
                    framework->make_network(spec));
   Dataset shape;

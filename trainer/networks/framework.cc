@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/resource_limit.h"
+#include "base/status_macros.h"
 #include "trainer/networks/torch_framework.h"
 
 namespace telegrad {
@@ -24,9 +26,19 @@ std::string Blas() {
   return name == nullptr ? "" : absl::StrCat("OpenBLAS, ", name());
 }
 
+// OpenBLAS tries for ever where it gets no memory for its buffer: so it takes
+// it, with a product that is large enough, where there is room.
+absl::Status TakeBlasBuffer() {
+  constexpr size_t kBuffer = size_t{192} << 20;
+  RETURN_IF_ERROR(CheckAddressSpace(kBuffer, "what multiplies matrices"));
+  const at::Tensor factor = torch::ones({256, 256});
+  torch::mm(factor, factor);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-void ConfigureFramework(int num_threads, bool allows_tf32) {
+absl::Status ConfigureFramework(int num_threads, bool allows_tf32) {
   const int threads = std::max(num_threads, 1);
   torch::set_num_threads(threads);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
@@ -37,6 +49,8 @@ void ConfigureFramework(int num_threads, bool allows_tf32) {
   // The framework does not know that its BLAS has threads of its own.
   const auto set = OfOpenBlas<void (*)(int)>("openblas_set_num_threads");
   if (set != nullptr) set(threads);
+  static const absl::Status taken = TakeBlasBuffer();
+  return taken;
 }
 
 extern "C" const Framework telegrad_framework;

@@ -14,8 +14,9 @@ namespace telegrad {
 struct Framework {
   const char* telegrad;  // the version of the program that it belongs to
   // Fixes the number of threads and makes it deterministic. `allows_tf32`: GPUs
-  // may round factors to TF32. Call before make_network.
-  void (*configure)(int num_threads, bool allows_tf32);
+  // may round factors to TF32. Call before make_network. ResourceExhausted
+  // where the limit of address space leaves the BLAS no room.
+  absl::Status (*configure)(int num_threads, bool allows_tf32);
   // NotFound lists the networks; InvalidArgument when the input does not fit.
   absl::StatusOr<std::unique_ptr<Network>> (*make_network)(
       const NetworkSpec& spec);

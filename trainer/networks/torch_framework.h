@@ -10,7 +10,7 @@ namespace telegrad {
 
 // What stands behind Framework (trainer/networks/framework.h): its functions,
 // by libtorch.
-void ConfigureFramework(int num_threads, bool allows_tf32 = false);
+absl::Status ConfigureFramework(int num_threads, bool allows_tf32 = false);
 absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const NetworkSpec& spec);
 absl::StatusOr<int> LoadTorchGpus();  // gpus_cuda.cc or gpus_none.cc
 

@@ -545,7 +545,7 @@ absl::StatusOr<RunSummary> Training::Run() {
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   const TrainOptions& options = context.options;
   ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
-  framework->configure(1, options.tf32);
+  RETURN_IF_ERROR(framework->configure(1, options.tf32));
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   DatasetPair data;
   if (options.benchmark) {

@@ -111,7 +111,7 @@ struct Stepped {
 };
 
 Stepped Of(const std::string& name, const std::string& tensor) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   auto made = MakeNetwork({.name = name, .seed = 5});
   EXPECT_THAT(made, IsOk());
   Stepped stepped{.network = std::move(*made)};

@@ -16,7 +16,7 @@ using ::telegrad::testing::IsOk;
 using ::telegrad::testing::StatusIs;
 
 std::unique_ptr<Network> Make(const std::string& name, uint64_t seed = 1) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   NetworkSpec spec;
   spec.name = name;
   spec.seed = seed;
@@ -156,7 +156,7 @@ TEST(LeNet, HasTheShapesOfMxnetsExample) {
 }
 
 std::unique_ptr<Network> MakeSmall(const std::string& name, uint64_t seed) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   auto network = MakeNetwork(
       {.name = name, .channels = 3, .rows = 32, .cols = 32, .seed = seed});
   EXPECT_THAT(network, IsOk());
@@ -199,7 +199,7 @@ TEST(InitialWeights, AreDrawnByTheLayersRule) {
   const Drawn last = DrawnOf(*resnet, "conv20.weight");
   EXPECT_NEAR(last.rms, he, 0.02 * he);
   EXPECT_GT(last.largest, 3 * he);  // is not uniform
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   auto gpt = MakeNetwork({.name = "gpt", .context = 8, .num_classes = 256});
   ASSERT_THAT(gpt, IsOk());
   EXPECT_NEAR(DrawnOf(**gpt, "token.weight").rms, 0.02, 0.0004);
@@ -236,7 +236,7 @@ TEST(BatchNorm, GathersStatisticsInTrainingAndReadsThemInEvaluation) {
 }
 
 TEST(Dropout, FollowsSeedAndDraw) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   const NetworkSpec spec = {
       .name = "alexnet", .channels = 3, .rows = 64, .cols = 64, .seed = 5};
   auto network = MakeNetwork(spec);
@@ -263,7 +263,7 @@ TEST(Dropout, FollowsSeedAndDraw) {
 // The difference of the loss between two labels at one position is that of
 // their logits, there.
 TEST(Gpt, PositionsSeeWhatCameBeforeAndNothingLater) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   const NetworkSpec spec = {.name = "gpt:layers=2,heads=2,width=16",
                             .context = 8,
                             .num_classes = 256};
@@ -322,7 +322,7 @@ TEST(Accumulation, OfHalvesIsTheWholeBatch) {
 }
 
 TEST(LabelSmoothing, GivesOtherClassesTheirShare) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   auto network = MakeNetwork({.name = "linear", .label_smoothing = 0.1f});
   ASSERT_THAT(network, IsOk());
   for (const Parameter& each : (*network)->parameters()) {

@@ -14,7 +14,7 @@ namespace {
 using ::telegrad::testing::IsOk;
 
 std::unique_ptr<Network> MakeIn(const std::string& name, Dtype dtype) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   NetworkSpec spec = *DefaultSpec(name);
   spec.dtype = dtype;
   auto network = MakeNetwork(spec);

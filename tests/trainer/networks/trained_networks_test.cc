@@ -22,7 +22,7 @@ struct Trained {
 class TrainedNetworks : public ::testing::TestWithParam<Trained> {
  protected:
   void SetUp() override {
-    ConfigureFramework(1);
+    ConfigureFramework(1).IgnoreError();
     auto spec = DefaultSpec(GetParam().network);
     ASSERT_THAT(spec, IsOk());
     spec_ = *spec;

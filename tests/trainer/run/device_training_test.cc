@@ -26,7 +26,7 @@ using ::telegrad::testing::IsOk;
 constexpr int kSteps = 3;
 
 std::unique_ptr<Network> MakeOn(const std::string& name, Device device) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   NetworkSpec spec = *DefaultSpec(name);
   spec.seed = 7;
   spec.device = device;
@@ -217,7 +217,7 @@ TEST(DeviceTraining, AFaultIsTheNetworksStatus) {
 
 // Before there is a network, too.
 TEST(DeviceTraining, AGpuThatIsNotThereIsAFault) {
-  ConfigureFramework(1);
+  ConfigureFramework(1).IgnoreError();
   NetworkSpec spec = *DefaultSpec("lenet");
   spec.device = {DeviceKind::kCuda, 99};
   const auto network = MakeNetwork(spec);
