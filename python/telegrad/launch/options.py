@@ -90,6 +90,11 @@ def parser() -> argparse.ArgumentParser:
                        help="print the file to submit to that system")
     shown.add_argument("--image", metavar="IMAGE", help="of --print kubernetes and compose")
     shown.add_argument("--name", default="telegrad", help="of the job that is printed")
+    shown.add_argument("--kind", choices=("job", "jobset", "mpijob", "trainer"), default="job",
+                       help="of --print kubernetes: an Indexed Job (default), a JobSet, an "
+                       "MPIJob, a TrainJob of Kubeflow")
+    shown.add_argument("--overlay", metavar="LIST", help="of --print kubernetes: tcp, rdma, gpu, "
+                       "kueue, volcano, restart-in-place; several with commas")
     made.add_argument("--version", action="store_true", help="print the version, and end")
     made.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return made
