@@ -28,6 +28,17 @@ def free_port():
                 continue
 
 
+def encoders(num=2):
+    """The ranks of each codec: those of a host have one where hosts sum first."""
+    ranks = list(range(num))
+    return [ranks] if os.environ.get("TELEGRAD_TIER1") == "on" else [[each] for each in ranks]
+
+
+def pushes(rank, num=2):
+    """Whether it has its codec."""
+    return rank in [ranks[0] for ranks in encoders(num)]
+
+
 def skip(why):
     """Ends the test file: its tool is not here, which CI does not accept."""
     print(f"skipped: {why}")

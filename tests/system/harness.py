@@ -22,6 +22,8 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH",
                   "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS",
                   "TELEGRAD_PREFETCH", "TELEGRAD_STREAMING")
 START_SECONDS = 60
+# Whether workers of a host have one codec, of their sum.
+HOSTS_FIRST = os.environ.get("TELEGRAD_TIER1") == "on"
 # Ends only when somebody ends it.
 ENDLESS = ["--network", "mlp", "--benchmark", "1", "--num-epochs", "1000000",
            "--disp-batches", "10"]
@@ -126,6 +128,15 @@ class Run:
                f"--- stderr\n{self.stderr()[-4000:]}"
 
 
+def flags_of_all(program, args):
+    """Where hosts sum first, they do wherever they can."""
+    cannot = {"dist_async", "local", "device", "nccl", "--emulate-workers",
+              "--tier1"}
+    if program != BINARY or not HOSTS_FIRST or cannot & set(args):
+        return []
+    return ["--tier1", "on"]
+
+
 class SystemTest(unittest.TestCase):
     def setUp(self):
         self.folder = os.path.realpath(tempfile.mkdtemp(prefix="telegrad-"))
@@ -149,7 +160,8 @@ class SystemTest(unittest.TestCase):
         self.assertEqual(segments, set(), "shared memory left behind")
 
     def start(self, args, env=None, prefix=(), program=BINARY):
-        run = Run(self.folder, len(self.runs), [*prefix, program, *args], env)
+        run = Run(self.folder, len(self.runs),
+                  [*prefix, program, *args, *flags_of_all(program, args)], env)
         self.runs.append(run)
         return run
 

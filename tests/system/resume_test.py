@@ -9,7 +9,8 @@ import socket
 import subprocess
 import unittest
 
-from harness import ENDLESS, SHORT, SystemTest, processes_in, wait_until
+from harness import (ENDLESS, HOSTS_FIRST, SHORT, SystemTest, processes_in,
+                     wait_until)
 
 # Buffers, draws, a schedule: all that a step depends on.
 IMAGES = ["--network", "resnet20", "--benchmark", "1", "--image-shape", "3,8,8",
@@ -326,6 +327,7 @@ class Resume(SystemTest):
         self.assertIn("--checkpoint ck: this file system keeps no locks",
                       run.stderr())
 
+    @unittest.skipIf(HOSTS_FIRST, "refused: what codecs keep is the host's")
     def test_other_numbers_of_members_need_a_flag(self):
         def training(workers, servers, *flags):
             return ["--network", "mlp", "--data", "digits", "--num-epochs",

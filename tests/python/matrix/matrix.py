@@ -29,17 +29,20 @@ TORCH = ("torch_test.py", "run_test.py", "resume_test.py", "lifecycle_test.py",
          "interrupt_test.py")
 TORCH2 = ("matrix/hsdp_test.py", "matrix/torch2_test.py", "matrix/trainers_test.py",
           "matrix/types_test.py")
+# Tests that know codecs of hosts, whose ranks sum first.
+HOSTS_FIRST = ("torch_test.py", "resume_test.py", "interrupt_test.py", "matrix/hsdp_test.py")
 COLUMNS = PLAIN + TORCH + TORCH2 + ("matrix/mxnet_test.py",)
 SKIPPED = 77
 DEBIAN = "/usr/bin/python3"
 
 
 class Row:
-    """An environment: a Python, what it needs from pip, the tests that it runs."""
+    """An environment: a Python, what it needs from pip, the tests that it runs; `tier1` of
+    their jobs."""
 
-    def __init__(self, name, python, packages, tests, folder=None):
+    def __init__(self, name, python, packages, tests, folder=None, tier1="auto"):
         self.name, self.python, self.packages = name, python, packages
-        self.tests, self.folder = tests, folder
+        self.tests, self.folder, self.tier1 = tests, folder, tier1
         self.results, self.note = {}, ""
 
     def prepare(self):
@@ -65,9 +68,11 @@ class Row:
         if python is None:
             return
         if "torch" in self.packages:
-            self.name = f"torch {version_of(python, 'torch')} from pip"
+            self.name = f"torch {version_of(python, 'torch')} from pip" + (
+                ", tier1=on" if self.tier1 == "on" else "")
         environment = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"),
-                           TELEGRAD_LIBRARY=library, OMP_NUM_THREADS="1", CI="")
+                           TELEGRAD_LIBRARY=library, OMP_NUM_THREADS="1", CI="",
+                           TELEGRAD_TIER1=self.tier1)
         for test in self.tests:
             start = time.monotonic()
             done = subprocess.run([python, "-B", os.path.join(TESTS, test)],
@@ -105,11 +110,13 @@ def rows_of(options):
     with_torch = Row("torch from pip", options.torch or DEBIAN, ["torch", "numpy", "mypy"],
                      PLAIN + TORCH + TORCH2,
                      None if options.torch else os.path.join(folder, "torch"))
+    hosts_first = Row("torch from pip, tier1=on", with_torch.python, with_torch.packages,
+                      HOSTS_FIRST, with_torch.folder, tier1="on")
     with_mxnet = Row("mxnet 1.9.1", options.mxnet or DEBIAN,
                      ["mxnet==1.9.1", "numpy==1.23.5"],
                      PLAIN + ("matrix/mxnet_test.py",),
                      None if options.mxnet else os.path.join(folder, "mxnet"))
-    return rows + [with_torch, with_mxnet]
+    return rows + [with_torch, hosts_first, with_mxnet]
 
 
 def table(rows):
