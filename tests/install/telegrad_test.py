@@ -155,6 +155,8 @@ class Refused(unittest.TestCase):
                 (["wheel", "--arch", "riscv64"], {}, "no --arch 'riscv64'; there is aarch64"),
                 (["wheel", "--arch"], {}, "no --arch ''; there is aarch64"),
                 (["pytorch", "a", "b"], {}, "no argument 'b'; pytorch takes one PYTHON"),
+                (["image", "torch"], {}, "no argument 'torch'; image takes runtime, trainer"),
+                (["image", "--build", "nowhere"], {}, "--build 'nowhere' is no build folder"),
                 (["bundle"], {}, "bundle needs DIR"),
                 (["bundle", "/usr"], {}, "/usr is there and no bundle"),
                 (["pytorch", nowhere], {}, "no program '/nowhere'"),
