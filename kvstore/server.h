@@ -14,7 +14,8 @@ struct ServerOptions {
   int64_t max_model_bytes = int64_t{64} << 30;
 };
 
-// Joins as a server and serves until all workers have left. Blocks.
+// Joins as a server and serves until all workers have left; where the job goes
+// on without members that have died, it joins again. Blocks.
 absl::Status RunServer(const ServerOptions& options);
 
 // A value for JobOptions::part: a server that sums with `num_threads` threads.

@@ -29,8 +29,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMostFailures = 3;    // in a row
-constexpr char kEnd[] = "no more";  // in place of a manifest
+constexpr int kMostFailures = 3;  // in a row
+// In place of a manifest.
+constexpr char kEnd[] = "no more";
+constexpr char kAnew[] = "none";
 constexpr uint64_t kMostCursorBytes = uint64_t{64} << 20;
 
 // The value of a fact that a checkpoint from before there was such a fact has;
@@ -168,8 +170,9 @@ absl::Status CheckCheckpointFolder(const TrainOptions& options,
     last = absl::NotFoundError(absl::StrCat("--resume: no whole checkpoint: ",
                                             manifest.status().message()));
   }
-  return options.resume ? WithExitCode(ExitCode::kNoCheckpoint, last)
-                        : absl::OkStatus();
+  return options.resume && !options.may_begin_anew
+             ? WithExitCode(ExitCode::kNoCheckpoint, last)
+             : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<HeldFolder>> HoldCheckpointFolder(
@@ -491,9 +494,13 @@ absl::StatusOr<std::optional<Cursor>> Checkpointing::Resume() {
       offer = manifest.ok() ? ManifestText(*manifest)
                             : absl::StatusOr<std::string>(manifest.status());
     }
-    if (is_first && i >= steps.size()) offer = std::string(kEnd);
+    if (is_first && i >= steps.size()) {
+      const bool is_anew = steps.empty() && context_.options.may_begin_anew;
+      offer = std::string(is_anew ? kAnew : kEnd);
+    }
     const absl::StatusOr<std::vector<std::string>> offers =
         Share("resume offer", offer);
+    if (offers.ok() && (*offers)[0] == kAnew) return std::optional<Cursor>();
     if (offers.ok() && (*offers)[0] == kEnd) break;
     absl::Status status = offers.status();
     if (status.ok()) {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "kvstore/kvstore.h"
 
 namespace telegrad {
 namespace {
@@ -14,7 +15,9 @@ absl::Status CheckReshardFlag(const TrainOptions& options) {
         absl::StrCat("--reshard-residuals: ", why));
   };
   if (options.reshard_residuals.empty()) return absl::OkStatus();
-  if (!options.resume) return refuse("it is for --resume");
+  if (!options.resume && options.elastic == 0) {
+    return refuse("it is for --resume and --elastic");
+  }
   if (options.laboratory.emulate_workers > 0) {
     return refuse("workers of one process (--emulate-workers) stay as many");
   }
@@ -22,6 +25,30 @@ absl::Status CheckReshardFlag(const TrainOptions& options) {
   return refuse(
       "with --chunk-elems auto chunks are the plan's, and those of the saved "
       "run cannot be known");
+}
+
+// Who goes on does what --reshard-residuals does, without being asked.
+absl::Status CheckElastic(const TrainOptions& options,
+                          const CheckpointInterval& interval) {
+  const auto refuse = [](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat("--elastic: ", why...));
+  };
+  ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
+  if (!traits.has_workers) {
+    return refuse("--kv-store ", options.kv_store, " has one worker");
+  }
+  if (options.has_auto_chunk) {
+    return refuse("it takes a number for --chunk-elems, not auto");
+  }
+  const int period = options.local_steps;
+  if (period > 0 && (options.local_fragments > 1 || interval.steps == 0 ||
+                     interval.steps % period != 0)) {
+    return refuse("with --local-steps ", period,
+                  " all workers have the same weights at its multiples alone: "
+                  "give --checkpoint-every one of them, and no "
+                  "--local-fragments");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -47,6 +74,12 @@ void AddCheckpointFlags(CLI::App& app, TrainOptions& options) {
                  "up and deals out what codecs hold back, drop forgets it")
       ->check(CLI::IsMember({"sum", "drop"}))
       ->group(group);
+  app.add_option("--elastic", options.elastic,
+                 "when workers die and so many are left, these go back to the "
+                 "newest checkpoint and on from there; without it a death ends "
+                 "the job")
+      ->check(CLI::Range(1, 65535))
+      ->group(group);
   app.add_option("--show-checkpoint", options.show_checkpoint,
                  "print what the checkpoints of a folder hold, and end")
       ->group(group);
@@ -71,11 +104,15 @@ absl::StatusOr<CheckpointInterval> ParseCheckpointInterval(
 absl::Status CheckCheckpointFlags(const TrainOptions& options) {
   RETURN_IF_ERROR(CheckReshardFlag(options));
   if (options.checkpoint.empty()) {
-    if (!options.resume) return absl::OkStatus();
+    if (!options.resume && options.elastic == 0) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        "--resume needs --checkpoint DIR, where to resume from");
+        absl::StrCat(options.resume ? "--resume" : "--elastic",
+                     " needs --checkpoint DIR, where to ",
+                     options.resume ? "resume" : "go on", " from"));
   }
-  RETURN_IF_ERROR(ParseCheckpointInterval(options.checkpoint_every).status());
+  ASSIGN_OR_RETURN(const CheckpointInterval interval,
+                   ParseCheckpointInterval(options.checkpoint_every));
+  if (options.elastic > 0) RETURN_IF_ERROR(CheckElastic(options, interval));
   if (options.settings.size() > 1 || options.seeds.size() > 1) {
     return absl::InvalidArgumentError(
         "--checkpoint is for one setting and one seed, so that a folder is of "

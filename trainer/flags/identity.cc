@@ -22,7 +22,7 @@ using enum FlagGroup;
 // tests/system/alike_test.py compares it with the flags of --help.
 constexpr std::pair<FlagGroup, const char*> kGroups[] = {
     {kRuns,
-     "--checkpoint --checkpoint-every --compare --gc-type "
+     "--checkpoint --checkpoint-every --compare --elastic --gc-type "
      "--reshard-residuals --resume --seed"},
     {kResults,
      "--adam-freeze-after --all-reduce-spec --batch-size --benchmark "

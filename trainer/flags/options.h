@@ -77,6 +77,10 @@ struct TrainOptions : MemberFlags {
   std::string checkpoint_every = "1epoch";
   int keep = 2;  // checkpoints
   bool resume = false;
+  // --resume where there is a checkpoint, else from the start: of workers that
+  // go on without others.
+  bool may_begin_anew = false;
+  int elastic = 0;  // how few workers may go on; 0: none without all
   std::string reshard_residuals;  // sum, drop; empty: the same numbers
   std::string show_checkpoint;
   float mom = 0.9f;

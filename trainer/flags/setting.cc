@@ -97,6 +97,7 @@ absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
   const char* const why_not =
       !traits.has_workers     ? "has nothing to sum in one process"
       : traits.is_async       ? "makes workers of a host wait for each other"
+      : options.elastic > 0   ? "and --elastic has one pusher for several"
       : !options.gpus.empty() ? "sums in host memory, not on --gpus"
                               : nullptr;
   if (why_not == nullptr) return absl::OkStatus();
@@ -107,7 +108,9 @@ absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
   }
   // With --gpus the planner says it: a checkpoint has what was asked for, so
   // that a run on the CPU goes on from it.
-  if (!traits.has_workers || traits.is_async) options.tier_one = "off";
+  if (!traits.has_workers || traits.is_async || options.elastic > 0) {
+    options.tier_one = "off";
+  }
   return absl::OkStatus();
 }
 

@@ -163,6 +163,13 @@ absl::Status CheckWorkers(const TrainOptions& options,
                    " has started ", parts.num_workers, "; leave it out"));
 }
 
+absl::Status CheckElastic(const TrainOptions& options, int workers) {
+  if (options.elastic <= workers) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--elastic ", options.elastic, " of ", workers,
+                   " workers: it takes 1 to ", workers));
+}
+
 // Where this process may write: each worker its part, the first one results.
 absl::Status MakeFolders(const TrainOptions& options,
                          const Placement& placement) {
@@ -196,6 +203,7 @@ absl::Status CheckInputs(const TrainOptions& options,
   }));
   RETURN_IF_ERROR(CheckSecurity(options));
   RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
+  RETURN_IF_ERROR(CheckElastic(options, WorkersOf(options, placement)));
   // A setting with flags of its own is checked with these.
   const bool is_whole = options.settings.front().own == nullptr;
   if (!options.checkpoint.empty() && is_whole) {

@@ -49,7 +49,9 @@ bool LocalCluster::Spawn(NodeId id) {
   start_ = children_.Start(
       id, [this, id](int report_fd) { return WordsOf(id, report_fd); });
   if (!start_.ok()) return false;
-  const bool is_reporter = id == NodeId{Role::kWorker, 0};
+  // Rank 0 reports, whoever that is in time.
+  const bool is_reporter =
+      id.role == Role::kWorker && (id.rank == 0 || options_.elastic > 0);
   readers_.push_back(
       std::make_unique<ReportReader>(is_reporter ? observer_ : nullptr));
   return true;
@@ -85,9 +87,9 @@ std::vector<std::string> LocalCluster::WordsOf(NodeId id, int report_fd) const {
 // One worker asks the others.
 void LocalCluster::AskForCheckpoint() const {
   for (const ChildProcesses::Child& child : children_.all()) {
-    if (child.id == NodeId{Role::kWorker, 0} && !child.has_ended) {
-      kill(child.pid, SIGUSR1);
-    }
+    if (child.id.role != Role::kWorker || child.has_ended) continue;
+    kill(child.pid, SIGUSR1);
+    return;
   }
 }
 
@@ -111,6 +113,9 @@ void LocalCluster::Handle(std::span<const pollfd> fds) {
     }
   } else if (has_failed() && Clock::now() - failed_at_ > kTeardownGrace) {
     Stop();
+  } else if (ended_at_ != TimePoint() &&
+             Clock::now() - ended_at_ > kTeardownGrace) {
+    children_.KillAll();  // stopped, and the others went on without them
   }
 }
 
@@ -130,7 +135,15 @@ void LocalCluster::Reap() {
     while (child.reports.is_open() && ReadReport(i)) {
     }
     children_.CloseReports(i);
-    if (!child.Result().ok() && !has_failed()) failed_at_ = Clock::now();
+    const bool is_scheduler = child.id.role == Role::kScheduler;
+    const bool is_elastic = options_.elastic > 0;
+    if (child.Result().ok()) {
+      if (is_scheduler && is_elastic && ended_at_ == TimePoint()) {
+        ended_at_ = Clock::now();
+      }
+    } else if (!has_failed() && (is_scheduler || !is_elastic)) {
+      failed_at_ = Clock::now();
+    }
   }
 }
 

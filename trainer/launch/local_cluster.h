@@ -61,6 +61,7 @@ class LocalCluster {
   absl::Status start_;  // how the last child's start went
   std::vector<std::unique_ptr<ReportReader>> readers_;  // one for each child
   TimePoint failed_at_;
+  TimePoint ended_at_;  // the job, in order
 };
 
 }  // namespace telegrad

@@ -35,10 +35,10 @@ constexpr double kMostUnseenSeconds = 1;  // how long a bar may be out of date
 // One worker's training run, on one device or on several one after the other.
 class Training {
  public:
-  Training(RunContext& context, DatasetPair data, std::vector<Replica> replicas,
+  Training(RunContext& context, std::vector<Replica> replicas,
            Injection injection)
       : context_(context),
-        data_(std::move(data)),
+        data_(*context.data),
         replicas_(std::move(replicas)),
         injection_(std::move(injection)),
         num_contributors_(context.store.group().num_workers() *
@@ -99,7 +99,7 @@ class Training {
   }
 
   RunContext& context_;
-  DatasetPair data_;
+  const DatasetPair& data_;
   std::vector<Replica> replicas_;  // by device; all with the same weights
   const Injection injection_;
   const int num_contributors_;  // devices of all workers
@@ -384,7 +384,7 @@ absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
     if (is_shown) Add(replica.network->TakeResults(), result);
     RETURN_IF_ERROR(replica.network->status());
   }
-  ++step_;
+  context_.AfterStep(++step_);
   num_skipped_ += skips ? 1 : 0;
   const double seconds = SecondsSince(start);
   const double wait =
@@ -547,17 +547,18 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
   RETURN_IF_ERROR(framework->configure(1, options.tf32));
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
-  DatasetPair data;
   if (options.benchmark) {
     const int64_t samples =
         NumNoiseSamples(options, options.workers * options.devices);
-    data.train =
+    context.data.emplace().train =
         MakeNoise(SamplesOf(spec), context.seed, static_cast<size_t>(samples));
   } else {
-    ASSIGN_OR_RETURN(data,
-                     LoadDataset(options.data, RequestedData(options, spec)));
-    Fit(data.train, spec);
-    RETURN_IF_ERROR(AgreeOnData(context.store.group(), data));
+    if (!context.data.has_value()) {
+      ASSIGN_OR_RETURN(context.data,
+                       LoadDataset(options.data, RequestedData(options, spec)));
+    }
+    Fit(context.data->train, spec);
+    RETURN_IF_ERROR(AgreeOnData(context.store.group(), *context.data));
   }
   spec.seed = context.seed;
   std::vector<Replica> replicas(static_cast<size_t>(options.devices));
@@ -576,9 +577,7 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
         "that is the range and the precision of float16, not its speed");
   }
   ASSIGN_OR_RETURN(Injection injection, ParseInjection(options.inject));
-  return Training(context, std::move(data), std::move(replicas),
-                  std::move(injection))
-      .Run();
+  return Training(context, std::move(replicas), std::move(injection)).Run();
 }
 
 }  // namespace telegrad

@@ -1,8 +1,13 @@
 #include "trainer/run/worker_run.h"
 
+#include <algorithm>
 #include <new>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/fatal_event.h"
 #include "kvstore/server.h"
 #include "trainer/flags/profile.h"
 
@@ -42,22 +47,63 @@ absl::StatusOr<RunSummary> RunTraining(RunContext& context) {
   }
 }
 
-}  // namespace
+// What a worker keeps when others die and it goes on.
+struct Life {
+  TrainOptions options;
+  std::optional<int> seat = {};  // to join again with, if it goes on
+  std::optional<Outlived> outlived = {};
+  std::optional<DatasetPair> data = {};
+  std::vector<std::string> warnings = {};
+};
 
-absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
-                         uint64_t seed, DistOptions dist,
-                         MachineDetection& detection, TrainObserver& observer) {
+// How it went; `seat` is set where others have died on the way.
+absl::Status Conclude(const absl::Status& status, const RunContext& context,
+                      Life& life) {
+  life.seat = context.store.group().seat();
+  if (!life.seat.has_value()) {
+    context.store.group().Fail(status);
+    return status;
+  }
+  life.warnings = context.warnings;
+  life.outlived = context.outlived;  // died before a step was done
+  if (life.outlived.has_value()) {
+    absl::StrAppend(&life.outlived->what, "; ", status.message());
+  } else {
+    life.outlived = {.what = std::string(status.message()),
+                     .num_steps = context.num_steps,
+                     .at = context.stepped_at};
+  }
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinAs(const StoreTraits& traits,
+                                                    const DistOptions& dist,
+                                                    Life& life) {
+  if (!traits.has_workers) return MakeSoloGroup(dist);
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = JoinWorkers(dist);
+  if (!group.ok()) {
+    life.seat = SeatOf(group.status());
+  } else if ((*group)->membership().epoch > 1) {
+    TrainOptions& options = life.options;
+    options.may_begin_anew |= !options.resume;
+    options.resume = true;
+    if (options.reshard_residuals.empty()) options.reshard_residuals = "sum";
+  }
+  return group;
+}
+
+// Until its end, or a death of others.
+absl::Status RunOnce(const Setting& setting, uint64_t seed, DistOptions dist,
+                     MachineDetection& detection, TrainObserver& observer,
+                     Life& life) {
+  const TrainOptions& options = life.options;
   ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
   Timeline notes;
   StepTimeline timeline(notes);
   dist.timeline = &notes;
   if (traits.hosts_parts) dist.part = HostPart(dist.num_threads);
-  std::unique_ptr<WorkerGroup> group;
-  if (traits.has_workers) {
-    ASSIGN_OR_RETURN(group, JoinWorkers(dist));
-  } else {
-    group = MakeSoloGroup(dist);
-  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group,
+                   JoinAs(traits, dist, life));
   absl::StatusOr<std::unique_ptr<KVStore>> made =
       MakeKVStore(options.kv_store, dist, group.get());
   if (!made.ok()) {
@@ -73,20 +119,49 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                      .store = *store,
                      .observer = first,
                      .detection = detection,
-                     .timeline = timeline};
+                     .timeline = timeline,
+                     .data = life.data,
+                     .warnings = life.warnings,
+                     .outlived = life.outlived};
   for (const std::string& why : {options.store_why, setting.allow_why}) {
     if (why.empty()) continue;
     first.OnNotice(why);
     context.decisions.push_back(why);
   }
   absl::StatusOr<RunSummary> summary = RunTraining(context);
-  if (!summary.ok()) {
-    store->group().Fail(summary.status());
-    return summary.status();
-  }
+  if (!summary.ok()) return Conclude(summary.status(), context, life);
   first.OnSummary(*summary);
   store->Close();
   return absl::OkStatus();
+}
+
+}  // namespace
+
+void RunContext::AfterStep(int64_t step) {
+  const TimePoint now = Clock::now();
+  if (outlived.has_value()) {
+    Warn(absl::StrFormat(
+        "%s; %d workers went on from step %d, %.2f s between two steps, and "
+        "did %d of them once more",
+        outlived->what, store.group().num_workers(), step - 1,
+        ToSeconds(now - outlived->at),
+        std::max<int64_t>(0, outlived->num_steps - step + 1)));
+    outlived.reset();
+  }
+  num_steps = step;
+  stepped_at = now;
+}
+
+absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
+                         uint64_t seed, DistOptions dist,
+                         MachineDetection& detection, TrainObserver& observer) {
+  Life life{.options = options};
+  for (;;) {
+    const absl::Status status =
+        RunOnce(setting, seed, dist, detection, observer, life);
+    if (options.elastic == 0 || !life.seat.has_value()) return status;
+    dist.wanted_rank = *std::exchange(life.seat, std::nullopt);
+  }
 }
 
 }  // namespace telegrad

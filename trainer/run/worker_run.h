@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "base/device.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/tuning/machine_detection.h"
+#include "trainer/data/dataset.h"
 #include "trainer/flags/options.h"
 #include "trainer/report/observer.h"
 #include "trainer/run/step_timeline.h"
@@ -25,6 +27,13 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                          uint64_t seed, DistOptions dist,
                          MachineDetection& detection, TrainObserver& observer);
 
+// A death of others that this worker has outlived.
+struct Outlived {
+  std::string what;       // "worker/2@host:77: connection closed"
+  int64_t num_steps = 0;  // steps that were done by then
+  TimePoint at;           // the end of the last one
+};
+
 // The parts of it that differ: a model on data, or ready-made gradients.
 struct RunContext {
   const TrainOptions& options;
@@ -34,6 +43,7 @@ struct RunContext {
   TrainObserver& observer;
   MachineDetection& detection;
   StepTimeline& timeline;
+  std::optional<DatasetPair>& data;  // once it is there; outlives the job
   // Before the workers first wait for each other.
   std::filesystem::file_time_type started =
       std::filesystem::file_time_type::clock::now();
@@ -44,6 +54,9 @@ struct RunContext {
   // What was chosen since, and why, in order; for the summary, as the next one.
   std::vector<std::string> decisions = {};
   std::vector<std::string> warnings = {};
+  std::optional<Outlived> outlived = {};  // until the next step has ended
+  int64_t num_steps = 0;                  // steps that are done
+  TimePoint stepped_at = Clock::now();
 
   // To everybody, and for the summary.
   void Warn(const std::string& text) {
@@ -52,6 +65,8 @@ struct RunContext {
   }
   // As a warning, but for the summary once of a member and cause.
   void Warn(const Straggler& straggler, int64_t step);
+  // `step` have ended now.
+  void AfterStep(int64_t step);
 };
 
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context);

@@ -99,10 +99,7 @@ void JobClient::Queue(const Record& record) {
 }
 
 absl::Status JobClient::ClosedStatus() const {
-  if (failure_.has_value()) {
-    return WithExitCode(failure_->code,
-                        absl::UnavailableError(failure_->message));
-  }
+  if (failure_.has_value()) return StatusOf(*failure_);
   return absl::FailedPreconditionError("this member has left the job");
 }
 

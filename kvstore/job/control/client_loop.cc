@@ -271,8 +271,7 @@ void JobClient::Close(absl::Status join_status, const FatalEvent* failure) {
   join_status_ = std::move(join_status);
   if (failure != nullptr) {
     failure_ = *failure;
-    join_status_ =
-        WithExitCode(failure->code, absl::UnavailableError(failure->message));
+    join_status_ = StatusOf(*failure);
   }
   changed_.NotifyAll();
 }

@@ -2,10 +2,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/json_fields.h"
 
 namespace telegrad {
+namespace {
+
+constexpr char kSeat[] = "telegrad/seat";  // a status's payload
+
+}  // namespace
 
 std::string FatalLine(const FatalEvent& event) {
   using Json = nlohmann::ordered_json;
@@ -25,6 +32,24 @@ std::string FatalLine(const FatalEvent& event) {
     }
   }
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::Status StatusOf(const FatalEvent& event) {
+  absl::Status status =
+      WithExitCode(event.code, absl::UnavailableError(event.message));
+  if (event.seat >= 0) {
+    status.SetPayload(kSeat, absl::Cord(absl::StrCat(event.seat)));
+  }
+  return status;
+}
+
+std::optional<int> SeatOf(const absl::Status& status) {
+  int seat = 0;
+  const auto text = status.GetPayload(kSeat);
+  if (!text.has_value() || !absl::SimpleAtoi(std::string(*text), &seat)) {
+    return std::nullopt;
+  }
+  return seat;
 }
 
 }  // namespace telegrad

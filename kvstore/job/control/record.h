@@ -15,7 +15,7 @@
 // bytes, "\n" and the bytes. docs/control_plane.md has the grammar.
 namespace telegrad {
 
-constexpr int kControlVersion = 8;
+constexpr int kControlVersion = 9;
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
 constexpr size_t kMaxRecordBytes = kMaxGatherBytes + kMaxJsonBytes;
 constexpr size_t kMaxHostBytes = 255;

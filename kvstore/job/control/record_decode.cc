@@ -84,6 +84,7 @@ class Fields : public JsonFields {
     event.dead = Texts("dead", kMaxMembers, kMaxMessageBytes);
     event.detect_ms = Integer<int64_t>("detect_ms", 0);
     event.details_json = Text("details", kMaxDetailsBytes);
+    event.seat = Integer("seat", -1, kMaxMembers - 1);
     return event;
   }
 

@@ -29,7 +29,8 @@ Json EventJson(const char* type, const FatalEvent& event) {
           {"detect_ms", event.detect_ms},
           {"details", event.details_json.size() > kMaxDetailsBytes
                           ? std::string("{}")
-                          : event.details_json}};
+                          : event.details_json},
+          {"seat", event.seat}};
 }
 
 Encoded ToJson(const JoinRecord& r) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "kvstore/job/control/frame_connection.h"
 #include "kvstore/job/control/job.h"
@@ -21,6 +22,7 @@ struct RosterEntry {
   ConnectionId connection = 0;
   JoinRecord join;
   int rank = -1;  // -1 until the start, but for those who want one
+  int seat = -1;  // its rank in the first epoch, from the start on
   TimePoint last_seen;
   int64_t step = 0;
   std::string note;
@@ -39,8 +41,9 @@ struct RosterEntry {
   std::string Describe() const;
 };
 
-// Who has joined. Entries stay where they are and are never removed.
-// One thread.
+// Who has joined, in an epoch of the job. Each has a seat, its rank in the
+// first epoch; the seats of the dead stay empty, and ranks have no gaps. Within
+// an epoch entries stay where they are, but for DropDead. One thread.
 class Roster {
  public:
   Roster(int num_workers, int num_servers)
@@ -54,6 +57,27 @@ class Roster {
 
   // Ranks for those who want none: the free ones, in order of arrival.
   void AssignRanks();
+  // At a start: who has the rank of a seat gets one without gaps.
+  void CloseGaps();
+
+  // The dead are gone for good. The second begins an epoch, too: those that are
+  // alive are to join again.
+  void DropDead();
+  void BeginEpoch();
+  // Whether this one is awaited, and no other than those that were there.
+  bool IsExpected(NodeId member) const;
+  // The seat of a dead one, for who comes in its place. Refuses (31) where all
+  // are there and where its facts differ, (22) the dead one itself.
+  absl::StatusOr<int> TakeSeat(const JoinRecord& join);
+  // Who was to join again has not: it is dead.
+  void MarkMissing(TimePoint now);
+  // The verdict on those that are dead.
+  FatalEvent DescribeDeaths(TimePoint now) const;
+  // Whether a job goes on without the dead that wants so many workers and, of
+  // servers, one; else `deaths` may say why it does not.
+  bool Outlives(int min_workers, FatalEvent& deaths);
+  // What workers say of --elastic; 0: nothing.
+  int MinWorkers() const;
 
   // "worker/2", "server/0": the ranks that nobody has or would be given.
   std::vector<std::string> Missing() const;
@@ -81,19 +105,25 @@ class Roster {
   RosterEntry* Find(NodeId id);
   std::deque<RosterEntry>& entries() { return entries_; }
   const std::deque<RosterEntry>& entries() const { return entries_; }
-  int num_workers() const { return num_workers_; }
-  int num_servers() const { return num_servers_; }
+  // Members of this epoch.
+  int num_workers() const { return size(Role::kWorker); }
+  int num_servers() const { return size(Role::kServer); }
 
  private:
-  int size(Role role) const {
+  int num_seats(Role role) const {
     return role == Role::kServer ? num_servers_ : num_workers_;
   }
+  int size(Role role) const;
   int count(Role role) const;
+  // Who dies with one of its process is as dead: a worker and its part.
+  void MarkProcesses();
   std::vector<const RosterEntry*> ByRank(Role role) const;
 
   int num_workers_;
   int num_servers_;
   std::deque<RosterEntry> entries_;  // in order of arrival
+  std::vector<JoinRecord> gone_;     // the dead, with their seats
+  std::vector<JoinRecord> before_;   // who had seats before
   std::unordered_map<ConnectionId, size_t> by_connection_;  // into entries_
 };
 

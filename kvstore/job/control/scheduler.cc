@@ -50,8 +50,7 @@ class SchedulerImpl : public Scheduler {
     }
     if (!failure_.has_value()) return absl::OkStatus();
     if (event != nullptr) *event = *failure_;
-    return WithExitCode(failure_->code,
-                        absl::UnavailableError(failure_->message));
+    return StatusOf(*failure_);
   }
 
   void Fail(const FatalEvent& event) override {

@@ -27,6 +27,7 @@ absl::Status SchedulerState::OnRecord(ConnectionId from, const Identity& proved,
     if (entry != nullptr) return Refused("JOIN came twice");
     return On(from, proved, *join, now);
   }
+  if (parted_.contains(from)) return absl::OkStatus();
   if (entry == nullptr) return Refused("record before JOIN");
   if (entry->is_dead) return absl::OkStatus();  // it is told so at the verdict
   entry->last_seen = now;
@@ -53,9 +54,14 @@ absl::Status SchedulerState::On(ConnectionId from, const Identity& proved,
                         absl::UnavailableError(absl::StrCat(
                             "the job has ended: ", failure_->message)));
   }
-  if (phase_ != Phase::kJoining) {
+  const bool may_replace = min_workers_ > 0 && !has_death_;
+  if (phase_ != Phase::kJoining &&
+      !(phase_ == Phase::kRunning && may_replace)) {
     return Refused(absl::StrCat("one member too many: all of the job's ",
                                 roster_.entries().size(), " are there"));
+  }
+  if (phase_ == Phase::kRunning || !roster_.IsExpected(record.wanted)) {
+    return Replace(from, record, now);
   }
   const absl::Status added = roster_.Add(from, record, now);
   if (!added.ok()) turned_away_ = record;
@@ -71,7 +77,22 @@ absl::Status SchedulerState::On(ConnectionId from, const Identity& proved,
     }
   }
   RETURN_IF_ERROR(added);
-  if (roster_.is_complete() && !has_death_) Start(now);
+  StartIfComplete(now);
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerState::Replace(ConnectionId from,
+                                     const JoinRecord& record, TimePoint now) {
+  JoinRecord seated = record;
+  ASSIGN_OR_RETURN(seated.wanted.rank, roster_.TakeSeat(record));
+  if (phase_ == Phase::kRunning) {
+    FatalEvent event{.code = ExitCode::kPeerDied};
+    event.message = absl::StrCat(ToString(seated.wanted), "@", record.host, ":",
+                                 record.pid, " has joined the job");
+    BeginEpoch(std::move(event), now);
+  }
+  RETURN_IF_ERROR(roster_.Add(from, seated, now));
+  StartIfComplete(now);
   return absl::OkStatus();
 }
 
@@ -254,7 +275,15 @@ absl::Status SchedulerState::OnLeave(RosterEntry& from, TimePoint now) {
     FailForLeft(from, gather_name_, now);
     return absl::OkStatus();
   }
-  if (is_last && !has_death_) EndOrderly(now);
+  if (!is_last || has_death_) return absl::OkStatus();
+  phase_ = Phase::kEnding;
+  finish_by_ = now + timing_.teardown;
+  for (const RosterEntry& entry : roster_.entries()) {
+    if (entry.join.wanted.role == Role::kServer && entry.is_connected) {
+      Send(entry, EndRecord{});
+    }
+  }
+  DoneIfAllGone();
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -30,6 +31,24 @@ std::string Seconds(Duration duration) {
   return absl::StrFormat("%.1f s", ToSeconds(duration));
 }
 
+// What the dead are told who still listen, of the verdict.
+std::vector<SchedulerState::Delivery> WordsToDead(const Roster& roster,
+                                                  const FatalEvent& deaths) {
+  std::vector<SchedulerState::Delivery> words;
+  FatalEvent fenced;
+  fenced.code = ExitCode::kFenced;
+  fenced.dead = deaths.dead;
+  fenced.detect_ms = deaths.detect_ms;
+  for (const RosterEntry& entry : roster.entries()) {
+    if (!entry.is_dead || !entry.is_connected) continue;
+    fenced.message =
+        absl::StrCat(entry.Describe(), " was declared dead: ", entry.cause);
+    words.push_back(
+        {entry.connection, MakeFrame(EncodeRecord(AbortRecord{fenced}))});
+  }
+  return words;
+}
+
 }  // namespace
 
 SchedulerState::SchedulerState(const SchedulerOptions& options,
@@ -55,8 +74,10 @@ void SchedulerState::Send(const RosterEntry& to, const Record& record) {
   sends_.push_back({to.connection, MakeFrame(EncodeRecord(record))});
 }
 
-void SchedulerState::Start(TimePoint now) {
+void SchedulerState::StartIfComplete(TimePoint now) {
+  if (phase_ != Phase::kJoining || !roster_.is_complete() || has_death_) return;
   roster_.AssignRanks();
+  roster_.CloseGaps();
   if (const std::string text = roster_.FirstDifference(); !text.empty()) {
     FatalEvent event;
     event.code = ExitCode::kMismatch;
@@ -65,6 +86,7 @@ void SchedulerState::Start(TimePoint now) {
     return;
   }
   StartRecord record = roster_.MakeStart();
+  record.epoch = epoch_;
   record.scheduler.host = own_host_;
   record.scheduler.pid = getpid();
   const Frame start = MakeFrame(EncodeRecord(record));
@@ -73,6 +95,7 @@ void SchedulerState::Start(TimePoint now) {
     sends_.push_back({entry.connection, start});
     entry.last_seen = now;
   }
+  min_workers_ = roster_.MinWorkers();
   phase_ = Phase::kRunning;
 }
 
@@ -86,38 +109,55 @@ void SchedulerState::MarkDead(RosterEntry& entry, std::string cause,
   verdict_at_ = now + std::min<Duration>(kVerdictDelay, timing_.dead);
 }
 
-void SchedulerState::Verdict(TimePoint now) {
-  FatalEvent event;
-  event.code = ExitCode::kServerLost;
-  std::vector<std::string> causes;
-  for (const RosterEntry& entry : roster_.entries()) {
-    if (!entry.is_dead) continue;
-    if (entry.join.wanted.role == Role::kWorker) {
-      event.code = ExitCode::kPeerDied;
-    }
-    event.dead.push_back(entry.Describe());
-    const auto silent =
-        std::chrono::duration_cast<milliseconds>(now - entry.last_seen);
-    event.detect_ms = std::max<int64_t>(event.detect_ms, silent.count());
-    if (causes.size() == 8) causes.push_back("and more");
-    if (causes.size() > 8) continue;
-    causes.push_back(absl::StrCat(entry.Describe(), ": ", entry.cause));
+void SchedulerState::JudgeDeaths(TimePoint now) {
+  FatalEvent deaths = roster_.DescribeDeaths(now);
+  const bool has_begun = phase_ == Phase::kRunning || epoch_ > 1;
+  if (!has_begun || min_workers_ == 0 ||
+      !roster_.Outlives(min_workers_, deaths)) {
+    return Fail(deaths, now);
   }
-  event.message = absl::StrJoin(causes, "; ");
-  Fail(event, now);
+  std::ranges::move(WordsToDead(roster_, deaths), std::back_inserter(sends_));
+  has_death_ = false;
+  if (phase_ == Phase::kJoining) {
+    roster_.DropDead();
+    return StartIfComplete(now);
+  }
+  BeginEpoch(std::move(deaths), now);
+}
+
+// Whatever members were doing together is void: they join again.
+void SchedulerState::BeginEpoch(FatalEvent why, TimePoint now) {
+  for (const RosterEntry& entry : roster_.entries()) {
+    if (!entry.is_connected) continue;
+    parted_.insert(entry.connection);
+    if (entry.is_dead) continue;
+    why.seat = entry.seat;
+    Send(entry, AbortRecord{why});
+  }
+  roster_.BeginEpoch();
+  ++epoch_;
+  phase_ = Phase::kJoining;
+  join_deadline_ = now + timing_.join;
+  next_word_ = now + timing_.first_word;
+  gather_name_.clear();
+  posted_.clear();
+  posted_bytes_ = 0;
+  suspicions_ = {};
+  LogWarning(why.message, ": ", roster_.num_workers(),
+             " workers go on in epoch ", epoch_);
 }
 
 void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
   if (phase_ != Phase::kJoining && phase_ != Phase::kRunning) return;
   // A launcher ends the others when one has died: that is why.
-  if (event.code == ExitCode::kCancelled && has_death_) return Verdict(now);
+  if (event.code == ExitCode::kCancelled && has_death_) {
+    has_death_ = false;
+    return Fail(roster_.DescribeDeaths(now), now);
+  }
   phase_ = Phase::kFailing;
   failure_ = event;
   finish_by_ = now + timing_.teardown;
-  FatalEvent fenced;
-  fenced.code = ExitCode::kFenced;
-  fenced.dead = event.dead;
-  fenced.detect_ms = event.detect_ms;
+  std::ranges::move(WordsToDead(roster_, event), std::back_inserter(sends_));
   const Frame abort = MakeFrame(EncodeRecord(AbortRecord{event}));
   // Members of this very process come last: they may end it at once.
   const int own_pid = getpid();
@@ -125,27 +165,10 @@ void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
     for (const RosterEntry& entry : roster_.entries()) {
       const bool is_own =
           entry.join.pid == own_pid && entry.join.host == own_host_;
-      if (is_own != is_own_turn || !entry.is_connected || entry.has_left) {
-        continue;
-      }
-      if (!entry.is_dead) {
+      if (is_own == is_own_turn && entry.is_connected && !entry.has_left &&
+          !entry.is_dead) {
         sends_.push_back({entry.connection, abort});
-        continue;
       }
-      fenced.message =
-          absl::StrCat(entry.Describe(), " was declared dead: ", entry.cause);
-      Send(entry, AbortRecord{fenced});
-    }
-  }
-  DoneIfAllGone();
-}
-
-void SchedulerState::EndOrderly(TimePoint now) {
-  phase_ = Phase::kEnding;
-  finish_by_ = now + timing_.teardown;
-  for (const RosterEntry& entry : roster_.entries()) {
-    if (entry.join.wanted.role == Role::kServer && entry.is_connected) {
-      Send(entry, EndRecord{});
     }
   }
   DoneIfAllGone();
@@ -153,6 +176,7 @@ void SchedulerState::EndOrderly(TimePoint now) {
 
 void SchedulerState::OnClosed(ConnectionId connection, absl::string_view why,
                               TimePoint now) {
+  parted_.erase(connection);
   RosterEntry* entry = roster_.Find(connection);
   if (entry == nullptr || !entry->is_connected) return;
   entry->is_connected = false;
@@ -179,8 +203,11 @@ void SchedulerState::Tick(TimePoint now) {
   }
   if (phase_ == Phase::kDone) return;
   JudgeSilence(now);
-  JudgeSuspicions(now);
-  if (has_death_ && now >= verdict_at_) return Verdict(now);
+  suspicions_.Judge(roster_, now,
+                    [this, now](RosterEntry& who, std::string why) {
+                      MarkDead(who, std::move(why), now);
+                    });
+  if (has_death_ && now >= verdict_at_) return JudgeDeaths(now);
   if (phase_ == Phase::kJoining && now >= std::min(join_deadline_, next_word_))
     AwaitMembers(now);
   if (failure_.has_value() || now < next_beat_) return;
@@ -220,13 +247,6 @@ void SchedulerState::JudgeSilence(TimePoint now) {
   }
 }
 
-void SchedulerState::JudgeSuspicions(TimePoint now) {
-  suspicions_.Judge(roster_, now,
-                    [this, now](RosterEntry& who, std::string why) {
-                      MarkDead(who, std::move(why), now);
-                    });
-}
-
 void SchedulerState::AwaitMembers(TimePoint now) {
   if (!mismatch_.empty()) {
     FatalEvent event{.code = ExitCode::kMismatch};
@@ -241,6 +261,10 @@ void SchedulerState::AwaitMembers(TimePoint now) {
                    " members are there; waiting ",
                    Seconds(join_deadline_ - now), " at most for ",
                    absl::StrJoin(missing, ", "));
+  }
+  if (epoch_ > 1 && min_workers_ > 0) {
+    roster_.MarkMissing(now);
+    return JudgeDeaths(now);
   }
   FatalEvent event;
   event.code = ExitCode::kJoinTimeout;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,11 @@ namespace telegrad {
 // What the scheduler decides, without sockets, threads or a clock of its own.
 //
 //   joining --all there, facts agree--> running --all workers left--> ending
-//      |                                  |                             |
-//      +--deadline, facts differ, death---+--death, Fail--> failing     |
-//                                                             |         |
-//                          all gone or teardown time over --> done <----+
+//      |  ^                               | |                           |
+//      |  +--death, enough are left-------+ |                           |
+//      +--deadline, facts differ, death-----+--death, Fail--> failing   |
+//                                                                |      |
+//                             all gone or teardown time over --> done <-+
 //
 // In order of use: OnRecord / OnClosed for what has happened, then Tick, then
 // TakeSends, until is_done. One thread.
@@ -72,18 +74,21 @@ class SchedulerState {
   absl::Status OnSuspect(const RosterEntry& from, const SuspectRecord& record,
                          TimePoint now);
   absl::Status OnLeave(RosterEntry& from, TimePoint now);
-  void Start(TimePoint now);
+  void StartIfComplete(TimePoint now);
   void FinishGather();
   // A gather needs a worker that has left.
   void FailForLeft(const RosterEntry& left, absl::string_view gather,
                    TimePoint now);
   void MarkDead(RosterEntry& entry, std::string cause, TimePoint now);
-  void Verdict(TimePoint now);
-  void EndOrderly(TimePoint now);
+  // The end, or an epoch of those that are left.
+  void JudgeDeaths(TimePoint now);
+  void BeginEpoch(FatalEvent why, TimePoint now);
+  // In place of one that is dead.
+  absl::Status Replace(ConnectionId from, const JoinRecord& record,
+                       TimePoint now);
   void AwaitMembers(TimePoint now);
   void ExtendDeadlines(Duration lateness, TimePoint now);
   void JudgeSilence(TimePoint now);
-  void JudgeSuspicions(TimePoint now);
   void DoneIfAllGone();
   void Send(const RosterEntry& to, const Record& record);
 
@@ -106,6 +111,10 @@ class SchedulerState {
   std::string gather_name_;
   std::map<std::string, Frame, std::less<>> posted_;  // answers, by name
   size_t posted_bytes_ = 0;
+  uint64_t epoch_ = 1;
+  int min_workers_ = 0;  // with fewer the job ends; 0: without any of them
+  // Connections of the epoch before; its members join again over new ones.
+  std::set<ConnectionId> parted_;
   Suspicions suspicions_;
   std::vector<Delivery> sends_;
   std::optional<FatalEvent> failure_;

@@ -1,5 +1,6 @@
 #include "kvstore/job/path/worker_group.h"
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "base/json_fields.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/fatal_event.h"
 #include "kvstore/job/control/job.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/hosted_part.h"
@@ -72,6 +74,9 @@ class JoinedGroup : public WorkerGroup {
   void OnFailure(std::function<void(const absl::Status&)> listener) override {
     failure_.SetListener(std::move(listener));
   }
+  std::optional<int> seat() const override {
+    return seat_ < 0 ? std::nullopt : std::optional<int>(seat_);
+  }
   std::vector<int> Left() const override { return control_->Left(); }
   void Leave() override { control_->Leave(); }
   void Keep(std::shared_ptr<void> part) override {
@@ -85,6 +90,7 @@ class JoinedGroup : public WorkerGroup {
 
   const JobOptions options_;
   Failure failure_;
+  std::atomic<int> seat_{-1};
   DataPath path_;
   std::unique_ptr<HostedPart> part_;  // ends when the others have left
   Mutex mutex_;
@@ -96,10 +102,10 @@ absl::Status JoinedGroup::Join() {
   RETURN_IF_ERROR(CheckPath(options_.path.transport));
   if (options_.part != nullptr) part_ = std::make_unique<HostedPart>(options_);
   JoinRequest request = JoinRequestOf(options_, Role::kWorker);
-  request.on_fatal = [this](const FatalEvent& event) {
-    if (options_.on_fatal) options_.on_fatal(event);
-    failure_.Set(
-        WithExitCode(event.code, absl::UnavailableError(event.message)));
+  request.on_fatal = [this, tell = request.on_fatal](const FatalEvent& event) {
+    tell(event);
+    seat_ = event.seat;
+    failure_.Set(StatusOf(event));
   };
   absl::StatusOr<std::unique_ptr<Job>> joined = Job::Join(request);
   if (!joined.ok()) return WhyNotJoined(joined.status());
@@ -209,7 +215,10 @@ JoinRequest JoinRequestOf(const JobOptions& options, Role role) {
           .timing = options.timing,
           .cancellation = options.cancellation,
           .on_wait = options.on_wait,
-          .on_fatal = options.on_fatal};
+          .on_fatal = [tell = options.on_fatal](const FatalEvent& event) {
+            const bool is_end = event.seat < 0;
+            if (is_end && tell) tell(event);
+          }};
 }
 
 int WorkerGroup::num_pushers() const {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ class WorkerGroup {
   virtual void OnFailure(std::function<void(const absl::Status&)> listener) = 0;
   // Ranks of those that have left in order, some heartbeats late.
   virtual std::vector<int> Left() const { return {}; }
+  // Once a member has died and the job goes on without it: what this worker
+  // wants as its rank when it joins the job again. This group has failed.
+  virtual std::optional<int> seat() const { return std::nullopt; }
   // Leaves the job in order, after the last operation.
   virtual void Leave() = 0;
   // Has it until the group ends: what other workers may need that long.

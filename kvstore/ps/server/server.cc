@@ -53,12 +53,18 @@ std::optional<FatalEvent> FindMissed(const ServedTensors& tensors, Job& job,
 
 std::function<absl::Status(const JobOptions&)> HostPart(int num_threads) {
   return [num_threads](const JobOptions& job) {
-    return RunServer({.job = job, .num_threads = num_threads});
+    return DistServer({.job = job, .num_threads = num_threads}).Run();
   };
 }
 
 absl::Status RunServer(const ServerOptions& options) {
-  return DistServer(options).Run();
+  ServerOptions own = options;
+  for (;;) {
+    const absl::Status status = DistServer(own).Run();
+    const std::optional<int> seat = SeatOf(status);
+    if (!seat.has_value()) return status;
+    own.job.wanted_rank = *seat;
+  }
 }
 
 DistServer::DistServer(const ServerOptions& options)

@@ -1,0 +1,266 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "kvstore/job/control/scheduler_state.h"
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::IsOk;
+
+// An elastic job of workers, then servers; a member's first connection is its
+// number, its next one a hundred more.
+class ElasticJob {
+ public:
+  // With `has_parts` a server is in the process of the worker of its rank.
+  ElasticJob(int num_workers, int num_servers, int min_workers,
+             bool has_parts = false)
+      : has_parts_(has_parts),
+        job_({.num_workers = num_workers, .num_servers = num_servers}, "here",
+             now_),
+        facts_({{kElasticFact, absl::StrCat(min_workers)}}) {
+    for (int i = 0; i < num_workers; ++i) all_.push_back({Role::kWorker, i});
+    for (int i = 0; i < num_servers; ++i) all_.push_back({Role::kServer, i});
+    for (size_t i = 0; i < all_.size(); ++i) EXPECT_THAT(Join(i, i), IsOk());
+    Take();
+  }
+
+  absl::Status Join(size_t member, ConnectionId connection) {
+    JoinRecord join;
+    join.wanted = all_[member];
+    join.host = "there";
+    join.pid = 1 + (has_parts_ ? all_[member].rank : static_cast<int>(member));
+    if (join.wanted.role == Role::kWorker) join.facts = facts_;
+    connection_[member] = connection;
+    return job_.OnRecord(connection, {.node = join.wanted}, join, now_);
+  }
+  absl::Status JoinAgain(size_t member) {
+    return Join(member, connection_[member] + 100);
+  }
+  void Close(size_t member) {
+    job_.OnClosed(connection_[member], "gone", now_);
+  }
+
+  void Pass(Duration time) {
+    const TimePoint end = now_ + time;
+    while (now_ < end) {
+      now_ += milliseconds(50);
+      for (const auto& [member, connection] : connection_) {
+        if (silent.contains(member)) continue;
+        job_.OnRecord(connection, {.node = all_[member]}, BeatRecord{}, now_)
+            .IgnoreError();
+      }
+      job_.Tick(now_);
+    }
+  }
+
+  // What a connection has been sent since the last call, without beats.
+  std::map<ConnectionId, std::vector<Record>> Take() {
+    std::map<ConnectionId, std::vector<Record>> sent;
+    for (const auto& each : job_.TakeSends()) {
+      const auto record = DecodeRecord(each.frame->substr(4));
+      EXPECT_THAT(record, IsOk());
+      if (std::holds_alternative<BeatRecord>(*record)) continue;
+      sent[each.to].push_back(*record);
+    }
+    return sent;
+  }
+
+  SchedulerState& job() { return job_; }
+  std::set<size_t> silent;
+
+ private:
+  const bool has_parts_;
+  TimePoint now_ = Clock::now();
+  SchedulerState job_;
+  const Facts facts_;
+  std::vector<NodeId> all_;
+  std::map<size_t, ConnectionId> connection_;
+};
+
+const FatalEvent& EventIn(const std::vector<Record>& records) {
+  return std::get<AbortRecord>(records.at(0)).event;
+}
+const StartRecord& StartIn(const std::vector<Record>& records) {
+  return std::get<StartRecord>(records.at(1));
+}
+
+TEST(SchedulerEpochs, TheLivingJoinAgainAndGetRanksWithoutGaps) {
+  ElasticJob job(4, 1, 2);
+  job.Close(1);
+  job.silent = {1};
+  job.Pass(milliseconds(300));
+  auto sent = job.Take();
+  ASSERT_EQ(sent.size(), 4u);  // the dead one is told nothing
+  for (const size_t member : {0, 2, 3, 4}) {
+    const FatalEvent& event = EventIn(sent[member]);
+    EXPECT_EQ(event.code, ExitCode::kPeerDied);
+    EXPECT_EQ(event.seat, member == 4 ? 0 : static_cast<int>(member));
+    EXPECT_EQ(event.dead, std::vector<std::string>({"worker/1@there:2"}));
+  }
+  EXPECT_FALSE(job.job().failure().has_value());
+  for (const size_t member : {3, 0, 4, 2}) {
+    EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kJoining);
+    EXPECT_THAT(job.JoinAgain(member), IsOk());
+  }
+  sent = job.Take();
+  EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
+  const std::map<ConnectionId, int> ranks = {
+      {100, 0}, {102, 1}, {103, 2}, {104, 0}};
+  for (const auto& [connection, rank] : ranks) {
+    EXPECT_EQ(std::get<RankRecord>(sent[connection].at(0)).rank, rank);
+    const StartRecord& start = StartIn(sent[connection]);
+    EXPECT_EQ(start.epoch, 2u);
+    ASSERT_EQ(start.workers.size(), 3u);
+    EXPECT_EQ(start.workers[1].pid, 3);
+    EXPECT_EQ(start.servers.size(), 1u);
+  }
+}
+
+TEST(SchedulerEpochs, FewerThanTheLeastEndTheJob) {
+  ElasticJob job(3, 1, 2);
+  for (const size_t member : {0, 2}) job.Close(member);
+  job.silent = {0, 2};
+  job.Pass(milliseconds(300));
+  ASSERT_TRUE(job.job().failure().has_value());
+  const FatalEvent& failure = *job.job().failure();
+  EXPECT_EQ(failure.code, ExitCode::kPeerDied);
+  EXPECT_EQ(failure.details_json,
+            R"({"below_min_workers":{"left":1,"min":2}})");
+  EXPECT_NE(failure.message.find("below_min_workers: 1 are left"),
+            std::string::npos);
+  EXPECT_EQ(EventIn(job.Take()[1]).seat, -1);
+}
+
+TEST(SchedulerEpochs, WithoutTheFactAndBeforeTheStartADeathIsTheEnd) {
+  ElasticJob job(2, 1, 0);
+  job.Close(1);
+  job.Pass(milliseconds(300));
+  EXPECT_TRUE(job.job().failure().has_value());
+}
+
+TEST(SchedulerEpochs, WhoDiesBeforeItHasJoinedAgainIsNotWaitedForAsLong) {
+  ElasticJob job(4, 1, 2);
+  job.Close(3);
+  job.silent = {3};
+  job.Pass(milliseconds(300));
+  for (const size_t member : {0, 1, 4}) {
+    EXPECT_THAT(job.JoinAgain(member), IsOk());
+  }
+  // One that has joined, and then one that never does.
+  job.Close(1);
+  job.silent = {1, 2, 3};
+  job.Pass(milliseconds(300));
+  EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kJoining);
+  EXPECT_FALSE(job.job().failure().has_value());
+  job.Take();
+  job.Pass(std::chrono::seconds(61));
+  ASSERT_TRUE(job.job().failure().has_value());
+  EXPECT_NE(job.job().failure()->message.find(
+                "worker/2@there:3: has not joined again"),
+            std::string::npos)
+      << job.job().failure()->message;
+}
+
+TEST(SchedulerEpochs, OneThatStoppedIsFencedAndTakesNoSeat) {
+  ElasticJob job(3, 1, 1);
+  job.silent = {1};
+  job.Pass(std::chrono::seconds(11));
+  auto sent = job.Take();
+  EXPECT_EQ(EventIn(sent[1]).code, ExitCode::kFenced);
+  EXPECT_EQ(EventIn(sent[0]).seat, 0);
+  // What it says is no error, as is what others still say over their old ones.
+  job.silent.clear();
+  job.Pass(milliseconds(100));
+  EXPECT_EQ(ExitCodeOf(job.JoinAgain(1)), ExitCode::kFenced);
+  for (const size_t member : {0, 2, 3}) {
+    EXPECT_THAT(job.JoinAgain(member), IsOk());
+  }
+  EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
+}
+
+TEST(SchedulerEpochs, OneMayComeInPlaceOfADeadOneAndAllJoinAgain) {
+  ElasticJob job(3, 1, 1);
+  JoinRecord join;
+  join.wanted = {Role::kWorker, -1};
+  join.host = "elsewhere";
+  join.pid = 77;
+  join.facts = {{kElasticFact, "1"}};
+  const auto come = [&](ConnectionId from) {
+    return job.job().OnRecord(from, {.node = join.wanted}, join, Clock::now());
+  };
+  EXPECT_EQ(ExitCodeOf(come(900)), ExitCode::kMismatch);  // all are there
+  job.Close(1);
+  job.silent = {1};
+  job.Pass(milliseconds(300));
+  for (const size_t member : {0, 2, 3}) {
+    EXPECT_THAT(job.JoinAgain(member), IsOk());
+  }
+  job.Take();
+  join.facts = {{kElasticFact, "2"}};
+  EXPECT_EQ(ExitCodeOf(come(901)), ExitCode::kMismatch);
+  EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
+  join.facts = {{kElasticFact, "1"}};
+  EXPECT_THAT(come(902), IsOk());
+  EXPECT_EQ(EventIn(job.Take()[102]).message,
+            "worker/1@elsewhere:77 has joined the job");
+  for (const size_t member : {0, 2, 3}) {
+    EXPECT_THAT(job.JoinAgain(member), IsOk());
+  }
+  EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
+  auto sent = job.Take();
+  EXPECT_EQ(std::get<RankRecord>(sent[902].at(0)).rank, 1);
+  EXPECT_EQ(StartIn(sent[902]).workers.size(), 3u);
+  EXPECT_EQ(StartIn(sent[902]).epoch, 3u);
+}
+
+TEST(SchedulerEpochs, ServersMayDieButNotAllAndAPartDiesWithItsWorker) {
+  {
+    ElasticJob job(2, 2, 1);
+    job.Close(2);
+    job.silent = {2};
+    job.Pass(milliseconds(300));
+    EXPECT_EQ(EventIn(job.Take()[3]).seat, 1);
+  }
+  {
+    ElasticJob job(3, 3, 1, /*has_parts=*/true);
+    job.Close(1);  // and its other connection is not closed yet
+    job.silent = {1};
+    job.Pass(milliseconds(300));
+    EXPECT_EQ(EventIn(job.Take()[5]).seat, 2);
+    for (const size_t member : {0, 2, 3, 5}) {
+      EXPECT_THAT(job.JoinAgain(member), IsOk());
+    }
+    EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
+  }
+  {
+    ElasticJob job(2, 1, 1);
+    job.Close(2);
+    job.Pass(milliseconds(300));
+    ASSERT_TRUE(job.job().failure().has_value());
+    EXPECT_EQ(job.job().failure()->code, ExitCode::kServerLost);
+  }
+}
+
+TEST(SchedulerEpochs, WhoHasLeftDoesNotComeBackForOthers) {
+  ElasticJob job(3, 1, 1);
+  EXPECT_THAT(job.job().OnRecord(0, {.node = {Role::kWorker, 0}}, LeaveRecord{},
+                                 Clock::now()),
+              IsOk());
+  job.Close(1);
+  job.silent = {0, 1};
+  job.Pass(milliseconds(300));
+  ASSERT_TRUE(job.job().failure().has_value());
+  EXPECT_EQ(job.job().failure()->code, ExitCode::kPeerDied);
+}
+
+}  // namespace
+}  // namespace telegrad

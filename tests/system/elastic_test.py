@@ -1,0 +1,119 @@
+"""A run that goes on without workers that have died."""
+
+import os
+import re
+import shutil
+import signal
+import unittest
+
+from harness import ENDLESS, SystemTest, wait_until
+
+TRAINING = ["--network", "mlp", "--data", "digits", "--num-epochs", "4",
+            "--num-batches", "60", "--checkpoint", "ck", "--keep", "1000",
+            "--checkpoint-every", "10", "--gc-type", "2bit", "--mom", "0.9"]
+WENT_ON = re.compile(r"(\d) workers went on from step (\d+), ([\d.]+) s "
+                     r"between two steps, and did (\d+) of them once more")
+
+
+class Elastic(SystemTest):
+    def steps(self):
+        """Steps of the checkpoints that are there."""
+        folder = os.path.join(self.folder, "ck")
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        return sorted(int(name[5:]) for name in names
+                      if re.fullmatch(r"step-\d+", name))
+
+    def result(self):
+        run, = self.summary()
+        return run["weights_sha256"], run["accuracy"], run["steps"]
+
+    def lose(self, victims, flags, after=3):
+        """A run that loses each of the victims, a few checkpoints apart."""
+        run = self.start([*flags, "--workers", "3"])
+        for victim in victims:
+            wanted = len(self.steps()) + after
+            wait_until(lambda: len(self.steps()) >= wanted, 60)
+            os.kill(self.member(victim), signal.SIGKILL)
+            wait_until(lambda: len(WENT_ON.findall(run.stdout())) >
+                       victims.index(victim), 20)
+        self.assertEqual(self.wait(run, 120), 0, run.output())
+        return run, WENT_ON.findall(run.stdout())
+
+    def resumed(self, flags, workers, step):
+        """What a new run of so many workers makes of the same checkpoint."""
+        for later in [each for each in self.steps() if each > step]:
+            name, = [name for name in os.listdir(os.path.join(
+                self.folder, "ck")) if name == f"step-{later}" or
+                re.fullmatch(f"step-0*{later}", name)]
+            shutil.rmtree(os.path.join(self.folder, "ck", name))
+        self.run_to_end([*flags, "--workers", str(workers), "--resume",
+                         "--reshard-residuals", "sum"], seconds=120)
+        return self.result()
+
+    def check_same_as_resumed(self, victim, *more):
+        flags = [*TRAINING, *more]
+        run, told = self.lose([victim], [*flags, "--elastic", "1"])
+        (workers, step, seconds, again), = told
+        self.assertEqual(workers, "2")
+        self.assertLess(float(seconds), 5, run.output())
+        self.assertLessEqual(int(again), 10, run.output())
+        self.assertIn(victim.replace(" ", "/"), run.stdout())
+        own = self.result()
+        self.assertEqual(self.resumed(flags, 2, int(step)), own)
+
+    def test_the_others_go_on_with_the_bits_of_a_run_that_was_resumed(self):
+        self.check_same_as_resumed("worker 1")
+
+    def test_the_first_worker_may_die_and_servers_may_have_the_optimizer(self):
+        self.check_same_as_resumed("worker 0", "--update-on", "server",
+                                   "--servers", "2")
+
+    def test_workers_that_sum_for_each_other_go_on(self):
+        self.check_same_as_resumed("worker 2", "--kv-store", "allreduce")
+
+    def test_before_the_first_checkpoint_all_begin_anew(self):
+        flags = [*TRAINING, "--checkpoint-every", "100epochs"]
+        run = self.start([*flags, "--workers", "3", "--elastic", "2"])
+        self.wait_for_training(run)
+        os.kill(self.member("worker 1"), signal.SIGKILL)
+        self.assertEqual(self.wait(run, 120), 0, run.output())
+        (workers, step, _, _), = WENT_ON.findall(run.stdout())
+        self.assertEqual((workers, step), ("2", "0"))
+
+    def test_fewer_than_the_least_end_with_20_and_a_checkpoint(self):
+        run = self.start([*TRAINING, "--workers", "3", "--elastic", "3",
+                          "--num-epochs", "1000"])
+        wait_until(lambda: len(self.steps()) >= 2, 60)
+        os.kill(self.member("worker 1"), signal.SIGKILL)
+        self.assertEqual(self.wait(run, 20), 20, run.output())
+        line, = run.fatal_lines()
+        self.assertEqual(line["below_min_workers"], {"left": 2, "min": 3})
+        self.assertIn("--resume goes on", line["message"])
+
+    def test_nobody_dies_and_the_bits_are_the_same(self):
+        shas = []
+        for more in ([], ["--elastic", "2"]):
+            shutil.rmtree(os.path.join(self.folder, "ck"), ignore_errors=True)
+            self.run_to_end([*TRAINING, "--workers", "2", *more], seconds=120)
+            shas.append(self.result())
+        self.assertEqual(*shas)
+
+    def test_what_cannot_be_asked_for(self):
+        saving = [*ENDLESS, "--checkpoint", "ck"]
+        for flags, words in (
+                ([*saving, "--elastic", "0"], "--elastic"),
+                ([*saving, "--workers", "2", "--elastic", "3"], "1 to 2"),
+                ([*ENDLESS, "--elastic", "1"], "needs --checkpoint"),
+                ([*saving, "--elastic", "1", "--kv-store", "local"],
+                 "has one worker"),
+                ([*saving, "--elastic", "1", "--tier1", "on"], "--tier1"),
+                ([*saving, "--elastic", "1", "--local-steps", "3"],
+                 "--checkpoint-every")):
+            with self.subTest(words):
+                run = self.start(flags)
+                self.assertEqual(self.wait(run, 20), 2, run.output())
+                self.assertIn(words, run.stderr())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
