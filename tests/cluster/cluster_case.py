@@ -1,5 +1,6 @@
 """The trainer on two emulated hosts, under whatever launches it there."""
 
+import functools
 import json
 import os
 import re
@@ -7,14 +8,18 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import hosts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROWS = os.environ.get("TELEGRAD_CLUSTER_ROWS")  # of tests/cluster/run
+# What continuous integration has no time for.
+whole = unittest.skipUnless(ROWS, "tests/cluster/run has time for it")
 LAUNCH = [sys.executable, "-B", f"{ROOT}/python/telegrad-launch"]
-TRAIN = os.environ["TELEGRAD_TRAIN"]
-SERVER = os.environ["TELEGRAD_SERVER"]
+TRAIN = os.environ.get("TELEGRAD_TRAIN", f"{ROOT}/build/release/trainer/telegrad-train")
+SERVER = os.environ.get("TELEGRAD_SERVER", f"{ROOT}/build/release/kvstore/telegrad-server")
 # ssh does not hand on what chooses kernels of BLAS, by which gradients differ in their
 # last bits.
 for name in [name for name in os.environ if name.startswith("OPENBLAS_")]:
@@ -24,6 +29,21 @@ SHORT = ["--gc-type", "2bit", "--gc-min-bytes", "0", "--network", "mlp",
 # Ends only when somebody ends it.
 ENDLESS = ["--network", "mlp", "--benchmark", "1", "--num-epochs", "1000000",
            "--disp-batches", "10"]
+
+
+def install():
+    """The programs by their names, as users call them."""
+    os.makedirs("/run/bin")
+    for program in (TRAIN, SERVER):
+        os.symlink(os.path.abspath(program), f"/run/bin/{os.path.basename(program)}")
+    python = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+    with open("/run/bin/telegrad-launch", "w") as file:  # users here may have no other
+        file.write(f'#!/bin/sh\nexec {python} -B {LAUNCH[-1]} "$@"\n')
+    os.chmod("/run/bin/telegrad-launch", 0o755)
+    os.environ["PATH"] = f"/run/bin:{os.environ['PATH']}"
+
+
+install()
 
 
 def processes():
@@ -45,6 +65,68 @@ def processes():
                      line.startswith("telegrad-train:")):
             found[int(name)] = line
     return found
+
+
+def add_row(**values):
+    """For tests/cluster/run."""
+    if ROWS:
+        with open(ROWS, "a") as file:
+            file.write(json.dumps(values) + "\n")
+
+
+class Result(unittest.TextTestResult):
+    """A row for each test."""
+
+    def startTest(self, test):
+        self._started, self._result = time.monotonic(), "ok"
+        super().startTest(test)
+
+    def addSkip(self, test, reason):
+        self._result = f"skipped: {reason}"
+        super().addSkip(test, reason)
+
+    def addSubTest(self, test, subtest, error):
+        if error is not None:
+            self._result = "FAILED"
+        super().addSubTest(test, subtest, error)
+
+    def addError(self, test, error):
+        self._result = "FAILED"
+        super().addError(test, error)
+
+    def addFailure(self, test, error):
+        self._result = "FAILED"
+        super().addFailure(test, error)
+
+    def stopTest(self, test):
+        name = test.id().rpartition(".test_")[2] or test.id()
+        add_row(by=type(test).__name__, check=name.replace("_", " "), result=self._result,
+                seconds=time.monotonic() - self._started)
+        super().stopTest(test)
+
+
+def main():
+    runner = unittest.TextTestRunner(verbosity=2, resultclass=Result)
+    done = unittest.main(exit=False, testRunner=runner)
+    add_row(namespaces=sorted(hosts.namespaces()))
+    sys.exit(not done.result.wasSuccessful())
+
+
+@functools.cache
+def hash_on_one_host(servers):
+    """Of SHORT's weights, started by the trainer itself."""
+    folder = hosts.private_folder()
+    hosts.run(TRAIN, *SHORT, "--workers", "2", "--servers", str(servers), "--out", "embedded",
+              cwd=folder, stdout=subprocess.DEVNULL)
+    return hash_in(f"{folder}/embedded")
+
+
+def hash_in(folder):
+    with open(f"{folder}/summary.json") as file:
+        (one,) = json.load(file)
+    if one["workers"] != 2:
+        raise AssertionError(f"{one['workers']} workers")
+    return one["weights_sha256"]
 
 
 class ClusterCase(unittest.TestCase):
@@ -92,17 +174,11 @@ class ClusterCase(unittest.TestCase):
             self.assertEqual(ended, code, self.output(process))
         return self.output(process)
 
-    def hash_of(self, out):
-        with open(f"{self.folder}/{out}/summary.json") as file:
-            (one,) = json.load(file)
-        self.assertEqual(one["workers"], 2)
-        return one["weights_sha256"]
-
-    def expected_hash(self, servers):
-        """That of the same job on one host, started by the trainer itself."""
-        self.end(self.start([TRAIN, *SHORT, "--workers", "2", "--servers",
-                             str(servers), "--out", "embedded"]), 0)
-        return self.hash_of("embedded")
+    def assert_same_weights(self, out, servers=2):
+        """As those of one host, where `servers` serve."""
+        found = hash_in(f"{self.folder}/{out}")
+        self.assertEqual(found, hash_on_one_host(servers))
+        add_row(servers=servers, weights=found)
 
     def wait_for_training(self, process):
         hosts.wait_until(lambda: "Batch [" in self.output(process)
@@ -116,8 +192,8 @@ class ClusterCase(unittest.TestCase):
                   if pattern.match(line)]
         return pid
 
-    def assert_all_gone(self):
-        hosts.wait_until(lambda: not processes(), 10, "all processes gone")
+    def assert_all_gone(self, seconds=10):
+        hosts.wait_until(lambda: not processes(), seconds, "all processes gone")
 
     def fatal_lines(self, text):
         return [json.loads(line[line.index('{"event":"fatal"'):])

@@ -1,13 +1,12 @@
 """A worker that is cut off from a server, though its heartbeats arrive, is named soon."""
 
 import time
-import unittest
 
 import hosts
 
 hosts.enter([], required=True)
 
-from cluster_case import ENDLESS, TRAIN, ClusterCase  # noqa: E402
+from cluster_case import ENDLESS, TRAIN, ClusterCase, main  # noqa: E402
 
 SCHEDULER, SERVER_ADDRESS = "10.77.0.254", "10.77.0.253"
 
@@ -50,4 +49,4 @@ class CutPath(ClusterCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

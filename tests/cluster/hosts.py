@@ -14,6 +14,8 @@ import tempfile
 import time
 
 INSIDE = "TELEGRAD_CLUSTER_INSIDE"
+WITH_ITS_PARENT = ["setpriv", "--pdeathsig", "KILL"]
+DAEMONS = {}  # name -> process that sees the files of that host
 NAMES = ["n1", "n2"]
 NETWORK = "10.77.0.0/24"
 NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc",
@@ -44,7 +46,7 @@ def enter(tools, required=False, count=2):
     if trial.returncode != 0:
         skip(f"no namespaces here: {trial.stderr.strip()}", required)
     # Killed by whoever waits for the test, all inside must end, too.
-    sys.exit(subprocess.run([*NAMESPACES, sys.executable, "-B", *sys.argv],
+    sys.exit(subprocess.run([*WITH_ITS_PARENT, *NAMESPACES, sys.executable, "-B", *sys.argv],
                             env={**os.environ, INSIDE: "1"}).returncode)
 
 
@@ -84,13 +86,48 @@ def make_hosts():
 
 
 def start_on(name, command, log):
-    """A daemon of that host; its own name and shared memory."""
-    script = f"hostname {name}; mount -t tmpfs tmpfs /dev/shm; exec {command}"
+    """A daemon of that host; its own name, shared memory and /run/own."""
+    os.makedirs("/run/own", exist_ok=True)
+    script = (f"hostname {name}; for each in /dev/shm /run/own; do mount -t tmpfs tmpfs $each;"
+              f" done; exec {command}")
     with open(log, "wb") as file:
-        return subprocess.Popen(
+        DAEMONS[name] = subprocess.Popen(
             ["nsenter", f"--net=/run/netns/{name}", "unshare", "--uts",
              "--mount", "--ipc", "sh", "-c", script],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+
+def listeners():
+    """(host, address, program) of each socket of our programs that waits for others."""
+    found = []
+    for name in ["head", *NAMES]:
+        enter_it = [] if name == "head" else ["nsenter", f"--net=/run/netns/{name}"]
+        text = subprocess.run([*enter_it, "ss", "-Hltunp"], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+        for line in text.splitlines():
+            fields = line.split()
+            if '(("telegrad' in line:
+                found.append((name, fields[4].rpartition(":")[0].strip("[]"), fields[6]))
+    return found
+
+
+def shared_memory():
+    """What is in /dev/shm, here and on each host."""
+    return [f"{name or 'head'}:{path}" for name, root in
+            [("", ""), *((name, f"/proc/{each.pid}/root") for name, each in DAEMONS.items())]
+            for path in os.listdir(f"{root}/dev/shm")]
+
+
+def namespaces():
+    """Those that a process here is in."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for kind in ("ipc", "mnt", "net", "pid", "uts"):
+            try:
+                found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+            except OSError:
+                pass  # it has ended
+    return found
 
 
 def wait_until(condition, seconds, what):
@@ -130,6 +167,19 @@ def start_sshd(folder):
             ["ssh", "-F", f"{folder}/ssh_config", name, "true"],
             capture_output=True).returncode == 0, 20, f"sshd on {name}")
     return f"{folder}/ssh_config"
+
+
+def use_ssh():
+    """ssh and mpirun reach all hosts; root's own files stay as they are. Returns the folder."""
+    folder = private_folder()
+    configuration = start_sshd(folder)
+    os.makedirs(f"{folder}/bin")
+    with open(f"{folder}/bin/ssh", "w") as file:  # no variable names another configuration
+        file.write(f"#!/bin/sh\nexec {shutil.which('ssh')} -F {configuration} \"$@\"\n")
+    os.chmod(f"{folder}/bin/ssh", 0o755)
+    os.environ["PATH"] = f"{folder}/bin:{os.environ['PATH']}"
+    os.environ.update(OMPI_MCA_oob_tcp_if_include=NETWORK, OMPI_MCA_btl="self")
+    return folder
 
 
 def private_folder():

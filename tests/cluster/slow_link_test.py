@@ -2,13 +2,12 @@
 
 import json
 import re
-import unittest
 
 import hosts
 
 hosts.enter(["tc"], required=True)
 
-from cluster_case import TRAIN, ClusterCase  # noqa: E402
+from cluster_case import TRAIN, ClusterCase, main  # noqa: E402
 
 STEPS = ["--network", "mlp", "--benchmark", "1", "--num-epochs", "1",
          "--num-batches", "30", "--transport", "tcp"]
@@ -44,4 +43,4 @@ class SlowLink(ClusterCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -1,174 +1,129 @@
-"""The trainer under a real srun on two hosts, plain and with PMIx."""
+"""The trainer under Slurm on two hosts: ranks of srun, and telegrad-launch in its jobs."""
 
-import os
-import shutil
-import signal
+import re
+import shlex
 import subprocess
-import unittest
 
 import hosts
+import slurm_cluster
 
-hosts.enter(["srun", "scancel", "slurmctld", "slurmd", "munged"])
+hosts.enter(slurm_cluster.TOOLS)
 
-from cluster_case import (ENDLESS, LAUNCH, SERVER, SHORT, TRAIN,  # noqa: E402
-                          ClusterCase)
+from cluster_case import (ENDLESS, LAUNCH, SERVER, SHORT, TRAIN, ClusterCase,  # noqa: E402
+                          main)
+from common import Common  # noqa: E402
 
-CONFIGURATION = """\
-ClusterName=test
-SlurmctldHost=head
-SlurmUser=root
-AuthType=auth/munge
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-ReturnToService=2
-StateSaveLocation=/run/ctld
-SlurmdSpoolDir=/run/slurmd.%n
-SlurmctldPidFile=/run/ctld.pid
-SlurmdPidFile=/run/slurmd.%n.pid
-SlurmctldLogFile=/run/ctld.log
-SlurmdLogFile=/run/slurmd.%n.log
-MpiDefault=none
-SlurmdParameters=config_overrides
-JobAcctGatherType=jobacct_gather/none
-NodeName=n[1-2] CPUs=4 RealMemory=1000
-PartitionName=main Nodes=n[1-2] Default=YES MaxTime=10 State=UP OverSubscribe=FORCE:4
-"""
+slurm_cluster.start_slurm()
 
 
-def daemon(*command):
-    subprocess.Popen(command, stdin=subprocess.DEVNULL,
-                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+class SlurmCase(ClusterCase):
+    @staticmethod
+    def job_of(text):
+        """What scontrol knows of the job that srun or sbatch has named."""
+        number = re.search(r"[jJ]ob (\d+)", text)[1]
+        shown = subprocess.run(["scontrol", "show", "job", number], check=True, text=True,
+                               stdout=subprocess.PIPE).stdout
+        return dict(re.findall(r"(\w+)=(\S+)", shown))
+
+    def messages(self, process):
+        return self.output(process)
+
+    def recorded(self, process):
+        code, number = self.job_of(self.messages(process))["ExitCode"].split(":")
+        return 128 + int(number) if int(number) else int(code)
+
+    def cancel(self, process):
+        hosts.run("scancel", "--user=root")
 
 
-def start_slurm():
-    os.makedirs("/run/munge")
-    os.makedirs("/run/ctld")
-    with open("/run/munge/key", "wb") as file:
-        file.write(os.urandom(1024))
-    os.chmod("/run/munge/key", 0o400)
-    daemon(shutil.which("munged"), "--foreground", "--force",
-           "--key-file=/run/munge/key", "--log-file=/run/munge/log",
-           "--pid-file=/run/munge/pid", "--seed-file=/run/munge/seed")
-    hosts.wait_until(lambda: os.path.exists("/run/munge/munge.socket.2"), 10,
-                     "munged")
-    with open("/run/slurm.conf", "w") as file:
-        file.write(CONFIGURATION)
-    os.environ["SLURM_CONF"] = "/run/slurm.conf"
-    daemon(shutil.which("slurmctld"), "-D")
-    for name in hosts.NAMES:
-        hosts.start_on(name, f"{shutil.which('slurmd')} -D -N {name}",
-                       f"/run/slurmd-{name}.out")
-    hosts.wait_until(
-        lambda: subprocess.run(["srun", "--immediate=1", "-N2", "true"],
-                               capture_output=True).returncode == 0, 40,
-        "a first srun")
+class Srun(SlurmCase, Common):
+    """A rank for each task."""
 
+    killed, makes_secret = 128 + 9, False
 
-start_slurm()
+    def setUp(self):
+        super().setUp()
+        self.flags = self.far
 
+    def job(self, *words, mpi="none", ranks=2):
+        # -Q would hide the number of the job.
+        return self.start(["srun", "-v", f"--mpi={mpi}", "-N2", f"-n{ranks}",
+                           "--distribution=cyclic", *words])
 
-class Slurm(ClusterCase):
-    def srun(self, args, ranks=2, mpi="none"):
-        return self.start(["srun", f"--mpi={mpi}", "-N2", f"-n{ranks}",
-                           "--distribution=cyclic", *args])
+    def messages(self, process):
+        return re.search("srun: jobid .*", self.output(process))[0].replace("jobid", "job")
 
-    def need_pmix(self):
-        found = subprocess.run(["srun", "--mpi=list"], capture_output=True,
-                               text=True)
+    def test_pmix_gives_what_one_host_gives(self):
+        found = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True)
         if "pmix" not in found.stdout + found.stderr:
             self.skipTest("this Slurm has no plug-in for PMIx")
-
-    def test_plain_srun_gives_what_one_host_gives(self):
-        self.end(self.srun([TRAIN, *SHORT, *self.far, "--out", "s"]), 0)
-        self.assertEqual(self.hash_of("s"), self.expected_hash(2))
-        self.assert_all_gone()
-
-    def test_srun_with_pmix_gives_what_one_host_gives(self):
-        self.need_pmix()
-        self.end(self.srun([TRAIN, *SHORT, *self.far, "--out", "s"],
-                           mpi="pmix"), 0)
-        self.assertEqual(self.hash_of("s"), self.expected_hash(2))
+        self.ends(self.job(TRAIN, *SHORT, *self.far, "--out", "s", mpi="pmix"), 0)
+        self.assert_same_weights("s")
 
     def test_the_last_rank_may_be_a_server_that_is_no_trainer(self):
-        flags = " ".join([*self.far, "--servers", "1"])
+        flags = shlex.join([*self.far, "--servers", "1"])
         script = f"{self.folder}/rank.sh"
         with open(script, "w") as file:
             file.write(f"if [ $SLURM_PROCID = 2 ]; then exec {SERVER} {flags}; "
                        f"fi\nexec {TRAIN} {' '.join(SHORT)} {flags} --out s\n")
-        self.end(self.srun(["sh", script], ranks=3), 0)
-        self.assertEqual(self.hash_of("s"), self.expected_hash(1))
-
-    def test_a_killed_worker_is_named(self):
-        process = self.srun([TRAIN, *ENDLESS, *self.far])
-        self.wait_for_training(process)
-        os.kill(self.member("worker 1"), signal.SIGKILL)
-        text = self.end(process, None)
-        lines = self.fatal_lines(text)
-        self.assertEqual([line["code"] for line in lines], [20], text)
-        self.assertRegex(lines[0]["dead"][0], "(worker|server)/1@n2")
-        self.assert_all_gone()
+        self.ends(self.job("sh", script, ranks=3), 0)
+        self.assert_same_weights("s", 1)
 
     def test_scancel_ends_every_rank_as_cancelled(self):
-        process = self.srun([TRAIN, *ENDLESS, *self.far])
+        process = self.job(TRAIN, *ENDLESS, *self.far)
         self.wait_for_training(process)
-        subprocess.run(["scancel", "--user=root"], check=True)
+        self.cancel(process)
         text = self.end(process, None)
         lines = self.fatal_lines(text)
         self.assertTrue(lines, text)
-        self.assertEqual({line["reason"] for line in lines}, {"cancelled"},
-                         text)
-        self.assert_all_gone()
+        self.assertEqual({line["reason"] for line in lines}, {"cancelled"}, text)
 
     def test_without_bind_each_rank_says_which_flags_help(self):
-        text = self.end(self.srun([TRAIN, *SHORT]), None, seconds=40)
+        text = self.end(self.job(TRAIN, *SHORT), None, seconds=40)
         self.assertEqual(text.count("--bind auto"), 2, text)
 
-    def test_the_launcher_finds_the_nodes_of_its_allocation(self):
+
+class Sbatch(SlurmCase, Common):
+    """What telegrad-launch prints for sbatch."""
+
+    def submit(self, text, *options):
+        with open(f"{self.folder}/job.sh", "w") as file:
+            file.write(text)
+        # --wait looks after 2, 8 and 32 seconds.
+        wait = ('id=$(sbatch --parsable "$@") && echo job $id && '
+                "while squeue -h -j $id | grep -q .; do sleep 0.2; done")
+        process = self.start(["sh", "-c", wait, "sh", "-o", "out", *options, "job.sh"])
+        process.messages, process.log = process.log, f"{self.folder}/out"
+        open(process.log, "a").close()
+        return process
+
+    def printed(self, *words):
+        return subprocess.run([*LAUNCH, "--print", "slurm", "-n", "2", "--workers-per-host", "1",
+                               "--", *words], stdout=subprocess.PIPE, check=True, text=True,
+                              cwd=self.folder).stdout
+
+    def job(self, *words):
+        return self.submit(self.printed(*words))
+
+    def messages(self, process):
+        with open(process.messages) as file:
+            return file.read()
+
+    def test_an_allocation_tells_its_nodes(self):
         for servers in (0, 1):
             process = self.start(["salloc", "-Q", "-N2", "-n2", "--ntasks-per-node=1", *LAUNCH,
                                   "-s", str(servers), "--", TRAIN, *SHORT, "--out",
                                   f"s{servers}"])
-            text = self.end(process, 0)
-            self.assertIn("[worker 0@n1]", text)
-            self.assertEqual(self.hash_of(f"s{servers}"), self.expected_hash(servers or 2))
+            self.assertIn("[worker 0@n1]", self.end(process, 0))
+            self.assert_same_weights(f"s{servers}", servers or 2)
         self.assert_all_gone()
 
     def test_the_launcher_asks_for_an_allocation(self):
         process = self.start([*LAUNCH, "--cluster", "slurm", "-n", "2", "--workers-per-host", "1",
                               "--", TRAIN, *SHORT, "--out", "s"])
         self.end(process, 0)
-        self.assertEqual(self.hash_of("s"), self.expected_hash(2))
-
-    def test_a_printed_file_is_one_for_sbatch(self):
-        program = f"{self.folder}/telegrad-launch"
-        with open(program, "w") as file:
-            file.write(f"#!/bin/sh\nexec {' '.join(LAUNCH)} \"$@\"\n")
-        os.chmod(program, 0o755)
-        printed = subprocess.run(
-            [*LAUNCH, "--print", "slurm", "-n", "2", "--workers-per-host", "1", "--", TRAIN,
-             *SHORT, "--out", "s"], stdout=subprocess.PIPE, check=True, cwd=self.folder).stdout
-        with open(f"{self.folder}/job.sh", "wb") as file:
-            file.write(printed)
-        self.end(self.start(["sbatch", "--wait", "-o", "out", "job.sh"], env={
-            **os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"}), 0)
-        self.assertEqual(self.hash_of("s"), self.expected_hash(2))
-
-    def test_a_worker_killed_under_the_launcher_is_named(self):
-        process = self.start(["salloc", "-Q", "-N2", "-n2", *LAUNCH, "--", TRAIN, *ENDLESS])
-        self.wait_for_training(process)
-        os.kill(self.member("worker 1"), signal.SIGKILL)
-        self.assertIn("worker 1@n2 was killed by 137 (SIGKILL)", self.end(process, 20, 20))
-        self.assert_all_gone()
-
-    def test_scancel_ends_what_the_launcher_has_started(self):
-        process = self.start(["salloc", "-Q", "-N2", "-n2", *LAUNCH, "--", TRAIN, *ENDLESS])
-        self.wait_for_training(process)
-        subprocess.run(["scancel", "--user=root"], check=True)
-        self.end(process, None, seconds=20)
-        self.assert_all_gone()
+        self.assert_same_weights("s")
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -148,7 +148,7 @@ class Refused(unittest.TestCase):
         for arguments, variables, word in (
                 (["demmo"], {}, "no command 'demmo'; there are demo, test,"),
                 (["build", "fast"], {}, "no preset 'fast'; there are dev, release,"),
-                (["setup", "--force"], {}, "no argument '--force'; setup takes none"),
+                (["setup", "--force"], {}, "no argument '--force'; setup takes --clusters, or none"),
                 (["test", "--fast"], {}, "no argument '--fast'; test takes --quick"),
                 (["wheel", "--chek"], {}, "no argument '--chek'; wheel takes --cpu, --arch"),
                 (["wheel", "--check", "cpu"], {}, "no argument 'cpu'; wheel takes --cpu,"),
