@@ -129,6 +129,11 @@ TELEGRAD_API int32_t telegrad_codec_few_bits(const char* spec,
                                              int32_t* harms_squares,
                                              int32_t* wants_momentum,
                                              telegrad_status* status);
+/* Whether steps by a mean of squares bear this codec where each gradient is
+ * divided by the root of that mean in front of it: 1 or 0. */
+TELEGRAD_API int32_t telegrad_codec_wants_normal(const char* spec,
+                                                 int32_t* wants,
+                                                 telegrad_status* status);
 /* The codec to take where none is named: `few_bits` 1: with optimizers that
  * bear few bits, as SGD; 0: with any. */
 TELEGRAD_API const char* telegrad_codec_standard(int32_t few_bits);

@@ -13,6 +13,12 @@ absl::StatusOr<double> BitsOfSpec(const CodecSpec& spec) {
   return 8.0 * static_cast<double>(codec->max_encoded_bytes()) / kElems;
 }
 
+bool WantsNormal(const CodecSpec& spec) {
+  const CodecId id = spec.codec->traits().id;
+  return id == CodecId::kInt2 || id == CodecId::kInt3 ||
+         id == CodecId::kInt2Shared || id == CodecId::kInt3Shared;
+}
+
 }  // namespace
 
 absl::StatusOr<double> BitsOf(absl::string_view codec) {
@@ -29,6 +35,25 @@ absl::StatusOr<bool> WantsMomentumBefore(const CompressionConfig& config) {
     if (bits < kLeastBitsForMomentum) return true;
   }
   return false;
+}
+
+absl::StatusOr<bool> WantsNormal(absl::string_view codec) {
+  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(codec));
+  return WantsNormal(spec);
+}
+
+absl::StatusOr<bool> WantsNormal(const CompressionConfig& config) {
+  ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(config));
+  for (const JobCodec* const spec : policy.specs()) {
+    if (WantsNormal(*spec)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<bool> HarmsSquares(absl::string_view codec, bool is_normal) {
+  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(codec));
+  ASSIGN_OR_RETURN(const double bits, BitsOfSpec(spec));
+  return bits < kLeastBitsForSquares && !(is_normal && WantsNormal(spec));
 }
 
 }  // namespace telegrad

@@ -22,4 +22,14 @@ absl::StatusOr<double> BitsOf(absl::string_view codec);
 // whose paper leaves it to the steps. Errors as CheckCodecRules.
 absl::StatusOr<bool> WantsMomentumBefore(const CompressionConfig& config);
 
+// Whether this codec has levels of one distance in a block, which bear few bits
+// beside a mean of squares where elements are of one size
+// (OptimizerState::ToNormal): int2, int3 and those with shared scales.
+absl::StatusOr<bool> WantsNormal(absl::string_view codec);
+// Whether a codec of `config` does, a rule's or an alternative included. Errors
+// as CheckCodecRules.
+absl::StatusOr<bool> WantsNormal(const CompressionConfig& config);
+// Whether this codec harms steps by a mean of squares.
+absl::StatusOr<bool> HarmsSquares(absl::string_view codec, bool is_normal);
+
 }  // namespace telegrad

@@ -203,6 +203,18 @@ int32_t telegrad_codec_few_bits(const char* spec, int32_t* harms_squares,
   return Give(absl::OkStatus(), status);
 }
 
+int32_t telegrad_codec_wants_normal(const char* spec, int32_t* wants,
+                                    telegrad_status* status) {
+  if (wants == nullptr) {
+    return Give(absl::InvalidArgumentError("wants is null"), status);
+  }
+  const absl::StatusOr<bool> found =
+      telegrad::WantsNormal(absl::string_view(TextOf(spec, "none")));
+  if (!found.ok()) return Give(found.status(), status);
+  *wants = *found ? 1 : 0;
+  return Give(absl::OkStatus(), status);
+}
+
 const char* telegrad_codec_standard(int32_t few_bits) {
   return few_bits != 0 ? telegrad::kDefaultAllowed : telegrad::kCarefulCodec;
 }

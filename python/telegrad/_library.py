@@ -147,6 +147,7 @@ PROTOTYPES = {
     "codec_decode": (c_int32, [_H, c_void_p, c_uint64, c_float, c_void_p, _S]),
     "codec_free": (None, [_H]),
     "codec_few_bits": (c_int32, [c_char_p, _P, _P, _S]),
+    "codec_wants_normal": (c_int32, [c_char_p, _P, _S]),
     "codec_standard": (c_char_p, [c_int32]),
     "about": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "topology": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),

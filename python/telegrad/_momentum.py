@@ -28,6 +28,20 @@ def few_bits(codec: str) -> Tuple[bool, bool]:
     return bool(harms.value), bool(wants.value)
 
 
+def wants_normal(codecs: Iterable[str]) -> bool:
+    """Whether steps by a mean of squares bear one of them where each gradient is divided by
+    the root of that mean in front of it."""
+    wants = c_int32()
+    for codec in codecs:
+        try:
+            call("codec_wants_normal", encoded(codec, "codec"), byref(wants))
+        except Error:
+            continue
+        if wants.value:
+            return True
+    return False
+
+
 def standard_codec(bears_few_bits: bool) -> str:
     """What goes unless it is told, with an optimizer of that kind."""
     name: bytes = LIBRARY.telegrad_codec_standard(bears_few_bits)

@@ -16,7 +16,7 @@ from typing import Any, Callable, List, Optional
 from ._environment import codec, is_disabled
 from ._library import LIBRARY
 from ._log import LOGGER
-from ._momentum import standard_codec
+from ._momentum import standard_codec, wants_normal
 from .job import note_failure
 
 
@@ -46,6 +46,10 @@ def _parser() -> argparse.ArgumentParser:
                         "codec, with Nesterov's lead (auto) or without; off: SGD has it")
     parser.add_argument("--gc-momentum-rate", type=float, dest="momentum_rate", metavar="RATE",
                         help="that of the script's torch.optim.SGD, taken over")
+    parser.add_argument("--gc-normalize", default="auto", dest="normalize",
+                        choices=("auto", "off"),
+                        help="codecs get gradients divided by the root of Adam's mean of "
+                        "squares, and its steps Nesterov's lead; auto: with int2 and int3")
     parser.add_argument("--gc-nonfinite", default="propagate", dest="nonfinite")
     parser.add_argument("--servers", type=int, help="ranks with a server; default: all")
     parser.add_argument("--tier1", choices=("auto", "on", "off"),
@@ -83,19 +87,21 @@ def _watch(options: Any) -> None:
     """Compresses models, takes over momentum where that is asked for, and warns of
     optimizers that do not go with the codec."""
     from torch.nn.parallel import DistributedDataParallel
-    from torch.optim import SGD, Optimizer
+    from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer
 
     from .torch import State, compress
     from .torch._auto import check_optimizer, codecs_of, optimizers_of
     from .torch._hook import states
     from .torch._momentum import Momentum
+    from .torch._normal import settle_normal
 
     codecs = codecs_of(options["gc_type"], options["allow"], options["rules"])
+    kinds = (SGD, Adam, AdamW, NAdam)  # with what can be taken over
     kept = Momentum("auto" if options["momentum_rate"] else "off")
 
     def take(optimizer: Any) -> None:
         for state in states():
-            if isinstance(state, State) and isinstance(optimizer, SGD):
+            if isinstance(state, State) and isinstance(optimizer, kinds):
                 state.take_over(optimizer)
 
     def compressed(model: Any) -> None:
@@ -106,11 +112,11 @@ def _watch(options: Any) -> None:
     def check(optimizer: Any) -> None:
         # Of "auto", too, a warning: nobody has said that it steps that model.
         for each in codecs:
-            check_optimizer(optimizer, each, None, momentum=kept)
+            normal = settle_normal(optimizer, options["normalize"], wants_normal([each]))
+            check_optimizer(optimizer, each, None, momentum=kept, normal=normal)
 
     _after_init(DistributedDataParallel, compressed)
-    if kept.is_kept:
-        _after_init(Optimizer, take)
+    _after_init(Optimizer, take)
     if _is_first():
         _after_init(Optimizer, check)
 

@@ -69,8 +69,8 @@ def compress(model: Any, gc_type: Optional[str] = None, *, replicas: Optional[An
     Args:
         model: a DistributedDataParallel without a communication hook.
         gc_type: "none", "2bit", "topk:0.01" or what else docs/codecs.md has; without it
-            $TELEGRAD_CODEC, else "int2" beside an `optimizer` that bears two bits, as SGD
-            with momentum, and "int4" beside others and none.
+            $TELEGRAD_CODEC, else "int2" beside an `optimizer` that bears two bits, as torch's
+            SGD with momentum and AdamW, and "int4" beside others and none.
         replicas: for a model of FSDP2, the ranks that hold the same shards: a process
             group or a device mesh of one dimension. The sum between them is
             compressed, the one within is FSDP's.
@@ -92,7 +92,9 @@ def compress(model: Any, gc_type: Optional[str] = None, *, replicas: Optional[An
             raise UsageError("TELEGRAD_DISABLE=1 with replicas=, which nothing else sums: "
                              "leave the variable out, or take gc_type='none'")
         return Disabled(model)
-    gc_type = gc_type or codec() or standard_codec(options.get("optimizer"))
+    gc_type = gc_type or codec() or standard_codec(
+        options.get("optimizer"),
+        "off" if replicas is not None else options.get("normalize", "auto"))
     if replicas is not None:
         if not sharded_modules(model):
             raise UsageError("replicas= is for a model of fully_shard (FSDP2, torch 2.6 or "

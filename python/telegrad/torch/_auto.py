@@ -13,9 +13,11 @@ import torch
 
 from .._momentum import codecs_of_rules, comes_late, harms_squares, wants_momentum
 from .._momentum import standard_codec as standard_of
+from .._momentum import wants_normal
 from ..errors import UsageError
 from ..store import Store
 from ._momentum import Momentum, settle, with_inner
+from ._normal import Normal, settle_normal
 
 # Those that divide a gradient by its own scale have one of these in their names.
 _ADAPTIVE = ("adam", "muon", "lamb", "rmsprop", "adafactor")
@@ -36,9 +38,18 @@ def codecs_of(gc_type: str, allow: Optional[str], rules: str) -> List[str]:
     return own + codecs_of_rules(rules)
 
 
-def standard_codec(optimizer: Optional[Any]) -> str:
+def standard_codec(optimizer: Optional[Any], normalize: str = "auto") -> str:
     """What a model without a hint gets."""
-    return _CAREFUL if optimizer is None or _adaptive(optimizer) else _STANDARD
+    if optimizer is None:
+        return _CAREFUL
+    normal = settle_normal(optimizer, normalize, wants_normal([_STANDARD]))
+    return _CAREFUL if _adaptive(optimizer) and not normal.is_on else _STANDARD
+
+
+def _harming(codecs: Iterable[str], normal: Normal) -> List[str]:
+    """Those that harm Adam and the like."""
+    return [codec for codec in codecs
+            if harms_squares(codec) and not (normal.is_on and wants_normal([codec]))]
 
 
 def _adaptive(optimizer: Any) -> Optional[str]:
@@ -76,9 +87,10 @@ def _refuse_others(optimizer: Any) -> None:
 
 
 def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str], rules: str = "",
-                    refuses: bool = True, momentum: Momentum = Momentum()) -> None:
-    """Warns of codes of 2 bits or fewer with Adam, RMSprop, Muon and the like, and with
-    momentum, unless workers keep it.
+                    refuses: bool = True, momentum: Momentum = Momentum(),
+                    normal: Normal = Normal()) -> None:
+    """Warns of codes of 2 bits or fewer with Adam, RMSprop, Muon and the like, unless they
+    get gradients of one size, and with momentum, unless workers keep it.
 
     Raises:
         telegrad.UsageError: with `refuses`, "auto" that may choose such codes; what is no
@@ -87,8 +99,7 @@ def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str], rules: s
     _refuse_others(optimizer)
     if isinstance(optimizer, torch.optim.Optimizer):
         _checked.add(optimizer)
-    small = [codec for codec in codecs_of(gc_type, allow, rules)
-             if harms_squares(codec)]
+    small = _harming(codecs_of(gc_type, allow, rules), normal)
     if not small:
         return
     kind = _adaptive(optimizer)
@@ -99,6 +110,8 @@ def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str], rules: s
     if gc_type == "auto" and refuses:
         raise UsageError(f"gc_type 'auto' that may choose {why}; allow='int4' or "
                          "'fp16,int8', or another optimizer")
+    if normal.why:
+        why += f"; it cannot be taken out in front of them, since {normal.why}"
     _warn(f"{why}; int4 and int8 keep it, telegrad.torch.DiLoCo and SGD do not mind")
 
 
@@ -129,15 +142,18 @@ class OptimizerCheck:
 
     Args:
         parameters: of the model.
-        momentum, momentum_rate: of `telegrad.torch.State`.
+        momentum, momentum_rate, normalize: of `telegrad.torch.State`.
+        why_not_normal: the surface has no such thing.
 
     Raises:
-        telegrad.UsageError: as `check_optimizer`, of one that is given; as `settle`.
+        telegrad.UsageError: as `check_optimizer`, of one that is given; as `settle` and
+            `settle_normal`.
     """
 
     def __init__(self, gc_type: str, allow: Optional[str], rules: str,
                  optimizer: Optional[Any], parameters: Iterable[Any], is_first: bool,
-                 momentum: str = "auto", momentum_rate: Optional[float] = None) -> None:
+                 momentum: str = "auto", momentum_rate: Optional[float] = None,
+                 normalize: str = "auto", why_not_normal: str = "") -> None:
         parameters = [*parameters]
         self._parameters = set(map(id, parameters))
         self._trained = {id(p) for p in parameters if p.requires_grad}
@@ -152,21 +168,24 @@ class OptimizerCheck:
         codecs = codecs_of(gc_type, _STANDARD if is_careful else allow, rules)
         self.momentum = settle(optimizer, momentum, momentum_rate, wants_momentum(codecs),
                                self._trained)
+        self._wants_normal = wants_normal(codecs) and not why_not_normal
+        self._normalize = normalize
+        self.normal = settle_normal(optimizer, normalize, wants_normal(codecs),
+                                    why_not_normal)
         if is_careful:
             self._choose(known)
         self._setting = gc_type, self.allow, rules
         for each in known:
             if is_first or optimizer is not None:
                 self._check(each, is_first, optimizer is not None)
-        self._small = [codec for codec in codecs_of(*self._setting)
-                       if harms_squares(codec)]
+        self._small = _harming(codecs_of(*self._setting), self.normal)
         self._is_given = optimizer is not None
         self._is_first = is_first
         self._is_open = (self.momentum.is_kept and not self._is_given
                          or is_first and bool(self._small) and not known)
 
     def _choose(self, known: List[Any]) -> None:
-        if self.momentum.is_kept and not any(map(_adaptive, known)):
+        if self.normal.is_on or self.momentum.is_kept and not any(map(_adaptive, known)):
             self.allow = _STANDARD
             return
         harmed = [_adaptive(each) or f"momentum {_momentum_of(each):g}" for each in known
@@ -182,7 +201,7 @@ class OptimizerCheck:
         with warnings.catch_warnings():
             if not is_first:
                 warnings.simplefilter("ignore")
-            check_optimizer(optimizer, *self._setting, is_given, self.momentum)
+            check_optimizer(optimizer, *self._setting, is_given, self.momentum, self.normal)
 
     def after_step(self) -> str:
         """What is to be said after a step, mostly nothing."""
@@ -200,14 +219,18 @@ class OptimizerCheck:
             "optimizer of torch steps the model: compress(..., optimizer=) checks yours")
 
     def take(self, optimizer: Any) -> str:
-        """The momentum of an optimizer that was made later, where workers keep it; what is
-        to be said.
+        """The momentum of an optimizer that was made later, where workers keep it, or its mean
+        of squares; what is to be said.
 
         Raises:
             telegrad.UsageError: it has another one, or one that cannot be taken over.
         """
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if self._is_given or not self.momentum.is_kept or own.isdisjoint(self._parameters):
+        if self._is_given or own.isdisjoint(self._parameters):
+            return ""
+        if self._wants_normal and _adaptive(optimizer):
+            return self._take_squares(optimizer)
+        if not self.momentum.is_kept:
             return ""
         if not any(group.get("momentum") for group in optimizer.param_groups):
             return ""
@@ -218,6 +241,13 @@ class OptimizerCheck:
         self.momentum, self._is_given = found, True
         found.apply()
         return found.note
+
+    def _take_squares(self, optimizer: Any) -> str:
+        self.normal = settle_normal(optimizer, self._normalize, True)
+        self._is_given = self.normal.is_on
+        self._is_open &= not self.normal.is_on
+        self.normal.apply()
+        return self.normal.note
 
 
 class Choice:

@@ -25,6 +25,7 @@ from ._dropped import close_when_dropped
 from ._forward import ForwardWatch, watch_forward
 from ._meeting import check_names, is_first_of, job_of_group
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
+from ._normal import multiply
 from ._options import JobOptions
 from ._residuals import Residuals
 from ._texts import decision_text, dense_text, left_out_text, ratio, summary
@@ -90,6 +91,10 @@ class State:
             bits bear it there. "nesterov", "heavyball": with any codec, with or without the
             lead; "auto" has it. "off": it stays.
         momentum_rate: instead of an optimizer's momentum, which applies none by itself.
+        normalize: "auto": where `optimizer` is torch's Adam, AdamW or NAdam and a codec is
+            int2, int3 or one of their shared kinds, codecs get gradients divided by the root
+            of its mean of squares, and Adam and AdamW get Nesterov's lead, as NAdam has it.
+            Few bits harm them less then. "on": with any codec; "off": never.
         verbose: rank 0 says once what was decided, and at the end what was saved.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts, tier1.
 
@@ -108,7 +113,7 @@ class State:
                  min_bytes: int = 0, warmup_steps: int = 0, guard: bool = True,
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
                  momentum: str = "auto", momentum_rate: Optional[float] = None,
-                 allow: Optional[str] = None, verbose: bool = True,
+                 normalize: str = "auto", allow: Optional[str] = None, verbose: bool = True,
                  **job_options: "Unpack[JobOptions]") -> None:
         check_names(job_options, State, JobOptions)
         model = unwrapped(model)
@@ -118,7 +123,7 @@ class State:
         self._check = OptimizerCheck(gc_type, allow, rules, optimizer,
                                      model.module.parameters(),
                                      is_first_of(model.process_group), momentum,
-                                     momentum_rate)
+                                     momentum_rate, normalize)
         allow = self._check.allow
         self._pid = os.getpid()
         self._group = model.process_group
@@ -138,6 +143,7 @@ class State:
         self._job = job_of_group(
             servers=servers, group=model.process_group, parameters=parameters.values(),
             settings={"gc_type": gc_type, **setting, "dense_1d": dense_1d,
+                      "normalize": self._check.normal.is_on,
                       **optimizer_settings("optimizer", optimizer)}, **job_options)
         setting["rules"] = ";".join(all_rules)
         try:
@@ -158,7 +164,8 @@ class State:
         self._residuals = Residuals(
             self._store, dict(zip(names.values(), keys)),
             {names[key]: p.numel() for key, p in parameters.items()},
-            {"gc_type": gc_type, **setting}, model.process_group)
+            {"gc_type": gc_type, **setting, "normalize": self._check.normal.is_on},
+            model.process_group)
         self._flag = Bucket(keys[len(names):], [flag]) if flags else None
         self._num_nonfinite = 0
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
@@ -181,22 +188,25 @@ class State:
         self._plan = self._job.plan()
         self._hosts = Hosts(self._plan, self.rank, self._job.num_servers)
         self._check.momentum.apply()
+        self._check.normal.apply()
         remember(self)
         self._when_dropped = close_when_dropped(model, self.close)
         self._say(decision_text(self._decisions, self._job, self._plan,
                                 str(job_options.get("link", "none"))))
         for text in (dense_text(self._decisions, gc_type), left_out_text(left_out),
-                     self._hosts.why_off, self._check.note, self._check.momentum.note):
+                     self._hosts.why_off, self._check.note, self._check.momentum.note,
+                     self._check.normal.note):
             self._say(text)
 
     def take_over(self, optimizer: Any) -> None:
         """The momentum of an optimizer that was made after the state, which was given that
-        `momentum_rate`.
+        `momentum_rate`, or its mean of squares.
 
         Raises:
             telegrad.UsageError: it has another one, or one that cannot be taken over.
         """
         self._say(self._check.take(optimizer))
+        self._residuals.settings["normalize"] = self._check.normal.is_on
 
     def exchange(self, bucket: Any) -> Any:
         """The hook's body: starts the sums of a bucket; gives its future."""
@@ -208,15 +218,25 @@ class State:
         if not self._has_callback:
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
             self._has_callback = True
+        sizes: List[Any] = []
         try:
-            self._start(bucket, buffer, future)
+            sizes = self._start(bucket, buffer, future)
         except BaseException as why:  # _finish raises it, where it keeps its type
             self._note(why)
             future = torch.futures.Future(devices=devices)  # the other may be in use
             future.set_result(buffer)
-        return future
+        if not any(size is not None for size in sizes):
+            return future
+        gradients = bucket.gradients()
 
-    def _start(self, bucket: Any, buffer: Any, future: Any) -> None:
+        def multiplied(done: Any) -> Any:
+            multiply(gradients, sizes)
+            return done.value()
+
+        return future.then(multiplied)
+
+    def _start(self, bucket: Any, buffer: Any, future: Any) -> List[Any]:
+        """What gradients were divided by in front of the codec."""
         if self._error is not None:
             raise self._error
         model = self.model()
@@ -226,11 +246,13 @@ class State:
             raise Unsupported("DDP's join() for uneven inputs: give all ranks the same "
                               "number of batches (drop_last=True)")
         plan = self._plan_of(bucket, buffer)
+        sizes = self._check.normal.divide(bucket.parameters(), bucket.gradients())
         if self._residuals.carried:
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
                 self._residuals.add_to(self._name_of[id(parameter)], gradient)
         self._buffers.append(buffer)
         self._push_pull(plan, buffer, future)
+        return sizes
 
     def _push_pull(self, plan: Bucket, buffer: Any, future: Any) -> None:
         if self._choice is not None:
@@ -401,6 +423,7 @@ class State:
         ranks call it. A second call does nothing. A model that is collected does it."""
         with self._closes:  # the collector's thread may be at it
             self._check.momentum.release()
+            self._check.normal.release()
             self._leave()
             has_failed = self._job._handle and self._job.failure() is not None
             try:
@@ -420,6 +443,7 @@ class State:
         _states[:] = [each for each in _states if each() is not self]
         self._when_dropped.detach()
         self._check.momentum.release(gives_back=True)
+        self._check.normal.release()
         self.close()
         raise error
 

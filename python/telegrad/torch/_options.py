@@ -44,6 +44,7 @@ class ReplicasOptions(ServersOptions, total=False):
     optimizer: Optional[Any]
     momentum: str
     momentum_rate: Optional[float]
+    normalize: str
 
 
 class StateOptions(ReplicasOptions, total=False):

@@ -81,6 +81,7 @@ class Replicas:
             in modules' names. With "auto" the replicas of each shard choose by
             themselves.
         optimizer, momentum, momentum_rate: as of `telegrad.torch.State`.
+        normalize: "on" is refused, since shards lie in no optimizer as they are sent.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts.
 
     Raises:
@@ -94,11 +95,12 @@ class Replicas:
                  nonfinite: str = "error", min_bytes: int = 0, warmup_steps: int = 0,
                  guard: bool = True, allow: Optional[str] = None,
                  optimizer: Optional[Any] = None, momentum: str = "auto",
-                 momentum_rate: Optional[float] = None,
+                 momentum_rate: Optional[float] = None, normalize: str = "auto",
                  **job_options: "Unpack[ServersOptions]") -> None:
         check_names(job_options, Replicas, ServersOptions)
         check = OptimizerCheck(gc_type, allow, rules, optimizer, model.parameters(),
-                               is_first_of(_group_of(replicas)), momentum, momentum_rate)
+                               is_first_of(_group_of(replicas)), momentum, momentum_rate,
+                               normalize, "shards of replicas= lie in no optimizer as they are sent")
         self._check, allow, self._momentum = check, check.allow, check.momentum
         modules = {name: module for name, module in sharded_modules(model).items()
                    if _parts_of(module) is not None}

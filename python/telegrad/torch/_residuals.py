@@ -18,7 +18,7 @@ _CHUNK = struct.Struct("<BhBhBBQdQdHB")  # docs/checkpoints.md, chunk
 _U64 = struct.Struct("<Q")
 _WAYS = ("sum", "drop")
 _OF = "(rank, workers, servers, who pushes for each of a host that sums first)"
-_SINCE = {"momentum": "off", "momentum_rate": 0.0}  # of states that have none of these
+_SINCE = {"momentum": "off", "momentum_rate": 0.0, "normalize": False}  # of states that have none of these
 
 
 def chunk_sizes(num_elems: int, num_servers: int) -> List[int]:
@@ -112,7 +112,7 @@ class Residuals:
     def __init__(self, store: Any, keys: Dict[str, int], sizes: Dict[str, int],
                  settings: Dict[str, Any], group: Any) -> None:
         self._store, self._group = store, group
-        self._keys, self._sizes, self._settings = keys, sizes, settings
+        self._keys, self._sizes, self.settings = keys, sizes, settings
         self.carried: Optional[Dict[str, Any]] = None  # of "sum", until `step_done`
 
     def save(self) -> Dict[str, Any]:
@@ -133,7 +133,7 @@ class Residuals:
             job.barrier()  # nor in the next one yet
         return {"format": _FORMAT, "rank": job.rank, "workers": job.num_workers,
                 "servers": job.num_servers, "pushers": job.plan()["pushers"],
-                "settings": dict(self._settings), "sizes": dict(self._sizes),
+                "settings": dict(self.settings), "sizes": dict(self._sizes),
                 "codecs": codecs}
 
     def load(self, state: Any, reshard: Optional[str]) -> bool:
@@ -156,7 +156,7 @@ class Residuals:
         note: Dict[str, Any] = {"why": "", "of": [], "choices": []}
         try:
             for saved in states:
-                check_fits(saved, self._sizes, self._settings)
+                check_fits(saved, self._sizes, self.settings)
                 note["of"].append((saved["rank"], saved["workers"], saved["servers"],
                                    saved.get("pushers", [])))
                 note["choices"].append(saved.get("choice"))
@@ -187,7 +187,7 @@ class Residuals:
         if given != [(rank, *old) for rank in range(old[0])] or not given:
             raise UsageError("reshard='sum' takes each old rank's state on one rank, once; "
                              f"there are {_OF} {given}")
-        self.carried = _carried(states, now[0] / old[0], self._settings)
+        self.carried = _carried(states, now[0] / old[0], self.settings)
         return False
 
     def add_to(self, name: str, gradient: Any) -> None:
