@@ -4,6 +4,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
+import sys
 import threading
 from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_double, c_float,
                     c_int32, c_int64, c_uint32, c_uint64, c_void_p, sizeof)
@@ -177,7 +178,22 @@ def _open() -> Any:
     return library
 
 
-LIBRARY = _open()
+def _is_for_the_launcher() -> bool:
+    """Whether this is loaded on the way to `python -m telegrad.launch`."""
+    if sys.argv[:1] != ["-m"]:  # what it is while packages around the module are loaded
+        return False
+    with open("/proc/self/cmdline", "rb") as file:
+        return b"telegrad.launch" in file.read().split(b"\0")
+
+
+class _Unopened:
+    """In place of the library for a launcher, which runs where there is none."""
+
+    def __getattr__(self, name: str) -> Callable[..., bytes]:
+        return lambda *_: b""
+
+
+LIBRARY: Any = _Unopened() if _is_for_the_launcher() else _open()
 _local = threading.local()
 
 

@@ -180,6 +180,13 @@ class Local(LaunchCase):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         self.assertEqual(done.stdout.splitlines()[-1], "[]", done.stderr)
 
+    def test_as_a_module_it_runs_where_the_library_is_not(self):
+        done = subprocess.run([sys.executable, "-m", "telegrad.launch", "--", "echo", "here"],
+                              capture_output=True, text=True,
+                              env={**os.environ, "TELEGRAD_LIBRARY": "/nowhere",
+                                   "PYTHONPATH": os.path.join(ROOT, "python")})
+        self.assertEqual((done.returncode, done.stdout), (0, "[worker 0] here\n"), done.stderr)
+
 
 @unittest.skipUnless(os.environ.get("TELEGRAD_LIBRARY") and importlib.util.find_spec("numpy"),
                      "no libtelegrad.so or no NumPy here")
