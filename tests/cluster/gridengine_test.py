@@ -1,5 +1,6 @@
 """telegrad-launch in a parallel environment of a real Grid Engine on two hosts."""
 
+import glob
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import hosts
 
 hosts.enter(gridengine_cluster.TOOLS)
 
+import page  # noqa: E402
 from cluster_case import LAUNCH, SHORT, TRAIN, ClusterCase, main  # noqa: E402
 from common import Common  # noqa: E402
 from gridengine_cluster import GROUP, USER  # noqa: E402
@@ -59,6 +61,30 @@ class GridEngine(ClusterCase, Common):
         process = self.submit("-n", "2", "-s", "1", "--", TRAIN, *SHORT, "--out", "s")
         self.assertIn("[worker 0@n", self.ends(process, 0))
         self.assert_same_weights("s", 1)
+
+
+    def follow(self, heading):
+        """Types what docs/deploy/gridengine.md says, and waits for the jobs."""
+        commands = page.follow(self, "gridengine", heading)
+        wait = "while qstat -u '*' | grep -q .; do sleep 0.3; done"
+        process = self.start(["sh", "-ec", "\n".join([*commands, wait])])
+        process.messages = process.log
+        self.end(process, 0)
+        self.assertEqual(set(self.accounts(process)), {0})
+        return process
+
+    def text(self, name):
+        (path,) = glob.glob(f"{self.folder}/{name}")
+        with open(path) as file:
+            return file.read()
+
+    def test_the_examples_of_the_page(self):
+        self.follow("Smallest")
+        self.assertIn("test accuracy", self.text("telegrad.o*"))
+        self.follow("A real job")
+        self.assertIn("test accuracy", self.text("train.out"))
+        self.assertEqual(len(self.accounts(self.follow("Arrays"))), 2)
+        self.assertEqual(self.text("array.out").count("test accuracy"), 2)
 
 
 if __name__ == "__main__":

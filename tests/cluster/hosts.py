@@ -160,6 +160,7 @@ def start_sshd(folder):
                  f" -h {folder}/host_key -o ListenAddress={address(name)}"
                  " -o UsePAM=no -o StrictModes=no -o PidFile=none"
                  " -o PermitRootLogin=yes -o AcceptEnv=*"
+                 " -o SetEnv=PATH=/run/bin:/usr/local/bin:/usr/bin:/bin"
                  f" -o AuthorizedKeysFile={folder}/key.pub",
                  f"{folder}/sshd-{name}.log")
     for name in NAMES:
@@ -178,7 +179,8 @@ def use_ssh():
         file.write(f"#!/bin/sh\nexec {shutil.which('ssh')} -F {configuration} \"$@\"\n")
     os.chmod(f"{folder}/bin/ssh", 0o755)
     os.environ["PATH"] = f"{folder}/bin:{os.environ['PATH']}"
-    os.environ.update(OMPI_MCA_oob_tcp_if_include=NETWORK, OMPI_MCA_btl="self")
+    os.environ.update(OMPI_MCA_oob_tcp_if_include=NETWORK, OMPI_MCA_btl="self",
+                      OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     return folder
 
 

@@ -11,8 +11,9 @@ import hosts
 
 hosts.enter(["ssh", "sshd", "ssh-keygen"], required=True, count=3)
 
+import page  # noqa: E402
 from cluster_case import (ENDLESS, LAUNCH, SERVER, SHORT, TRAIN, ClusterCase,  # noqa: E402
-                          main, processes)
+                          main, processes, whole)
 from common import Common  # noqa: E402
 
 SSH_FOLDER = hosts.use_ssh()
@@ -186,6 +187,17 @@ class Launched(ClusterCase, Common):
         self.assertEqual(words[-4:-1], ["-p", "2222", "n1"])
         self.assertTrue(words[-1].startswith("python3 -IS -c "))
         self.assertFalse([word for word in words if "StrictHostKeyChecking" in word])
+
+
+    @whole
+    def test_the_examples_of_the_page(self):
+        with open(f"{self.folder}/hosts", "w") as file:
+            file.write("n1\nn2\n")
+        for heading in ("Smallest", "A real job"):
+            for command in page.follow(self, "ssh", heading):
+                with self.subTest(command):
+                    text = self.ends(self.start(["sh", "-ec", command]), 0)
+                    self.assertIn("test accuracy", text)
 
 
 if __name__ == "__main__":

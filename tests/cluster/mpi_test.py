@@ -4,6 +4,7 @@ import hosts
 
 hosts.enter(["ssh", "sshd", "ssh-keygen", "mpirun"], required=True, count=3)
 
+import page  # noqa: E402
 from cluster_case import (ENDLESS, LAUNCH, SERVER, SHORT, TRAIN, ClusterCase,  # noqa: E402
                           main, processes, whole)
 from common import Common  # noqa: E402
@@ -20,8 +21,7 @@ class Mpirun(ClusterCase, Common):
 
     def mpirun(self, *parts, names=("n1", "n2")):
         """Each part: how many ranks, and the command."""
-        command = ["mpirun", "--allow-run-as-root", "--bind-to", "none",
-                   "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", hosts.NETWORK]
+        command = ["mpirun", "--bind-to", "none"]
         for count, words in parts:
             command += [*([":"] if parts[0][1] is not words else []),
                         "--host", ",".join(f"{name}:4" for name in names), "--map-by", "node",
@@ -65,6 +65,18 @@ class Mpirun(ClusterCase, Common):
         self.ends(self.start([*LAUNCH, "-H", "hosts", "--cluster", "mpi", "-n", "2", "-s", "1",
                               "--", TRAIN, *SHORT, "--out", "m"]), 0)
         self.assert_same_weights("m", 1)
+
+
+    @whole
+    def test_the_examples_of_the_page(self):
+        with open(f"{self.folder}/hosts", "w") as file:
+            file.write("n1\nn2\n")
+        for heading in ("Smallest", "Real: servers of their own",
+                        "Hosts by mpirun, processes by telegrad-launch"):
+            with self.subTest(heading):
+                commands = page.follow(self, "mpi", heading)
+                text = self.ends(self.start(["sh", "-ec", "\n".join(commands)]), 0)
+                self.assertIn("test accuracy", text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """The trainer under Slurm on two hosts: ranks of srun, and telegrad-launch in its jobs."""
 
+import glob
+import os
 import re
 import shlex
+import signal
 import subprocess
 
 import hosts
@@ -9,11 +12,14 @@ import slurm_cluster
 
 hosts.enter(slurm_cluster.TOOLS)
 
+import page  # noqa: E402
 from cluster_case import (ENDLESS, LAUNCH, SERVER, SHORT, TRAIN, ClusterCase,  # noqa: E402
-                          main)
+                          main, processes)
 from common import Common  # noqa: E402
 
 slurm_cluster.start_slurm()
+# sbatch --wait looks after 2, 8 and 32 seconds.
+WAIT = "while squeue -h | grep -q .; do sleep 0.2; done"
 
 
 class SlurmCase(ClusterCase):
@@ -86,13 +92,10 @@ class Srun(SlurmCase, Common):
 class Sbatch(SlurmCase, Common):
     """What telegrad-launch prints for sbatch."""
 
-    def submit(self, text, *options):
+    def submit(self, text):
         with open(f"{self.folder}/job.sh", "w") as file:
             file.write(text)
-        # --wait looks after 2, 8 and 32 seconds.
-        wait = ('id=$(sbatch --parsable "$@") && echo job $id && '
-                "while squeue -h -j $id | grep -q .; do sleep 0.2; done")
-        process = self.start(["sh", "-c", wait, "sh", "-o", "out", *options, "job.sh"])
+        process = self.start(["sh", "-ec", "sbatch -o out job.sh\n" + WAIT])
         process.messages, process.log = process.log, f"{self.folder}/out"
         open(process.log, "a").close()
         return process
@@ -123,6 +126,84 @@ class Sbatch(SlurmCase, Common):
                               "--", TRAIN, *SHORT, "--out", "s"])
         self.end(process, 0)
         self.assert_same_weights("s")
+
+
+class Page(SlurmCase):
+    """docs/deploy/slurm.md."""
+
+    def follow(self, heading, change=lambda text: text, **more):
+        """A process that types what the page says, and waits for the jobs."""
+        commands = page.follow(self, "slurm", heading, change)
+        return self.start(["sh", "-ec", f"\n{WAIT}\n".join([*commands, ""])], **more)
+
+    def text(self, name):
+        (path,) = glob.glob(f"{self.folder}/{name}")
+        with open(path) as file:
+            return file.read()
+
+    def test_the_smallest_example(self):
+        process = self.follow("Smallest")
+        self.assertIn("[worker 0@n1]", self.end(process, 0))
+        self.assertIn("test accuracy", self.text("telegrad-*.out"))
+
+    def test_after_a_death_the_real_job_is_requeued_and_goes_on(self):
+        process = self.follow("A real job")
+        train = f"{self.folder}/train.out"
+        hosts.wait_until(lambda: os.path.exists(train) and "Epoch[3]" in self.text("train.out"),
+                         90, "three epochs")
+        os.kill(self.member("worker 1"), signal.SIGKILL)
+        job = self.job_of(self.end(process, 0))
+        self.assertEqual((job["JobState"], job["Restarts"]), ("COMPLETED", "1"))
+        before, after = self.text("train.out").split("the job ended with 20 (peer_died)")
+        self.assertIn("Epoch[0]", before)
+        self.assertNotIn("Epoch[0]", after)
+        self.assertIn("test accuracy", after)
+
+    def test_after_a_mismatch_it_is_not_requeued(self):
+        os.makedirs(f"{self.folder}/bin")
+        with open(f"{self.folder}/bin/telegrad-launch", "w") as file:
+            file.write("#!/bin/sh\nexit 31\n")
+        os.chmod(f"{self.folder}/bin/telegrad-launch", 0o755)
+        path = f"{self.folder}/bin:{os.environ['PATH']}"
+        process = self.follow("A real job", env={**os.environ, "PATH": path})
+        job = self.job_of(self.end(process, 0))
+        self.assertEqual((job["ExitCode"], job["Restarts"]), ("31:0", "0"))
+
+    def test_the_time_limit_ends_jobs_and_the_signal_before_it_in_order(self):
+        # A minute is the least; Slurm looks twice in it.
+        signalled = self.follow("A real job", lambda text: text.replace("--time=10", "--time=1")
+                                .replace("TERM@30", "TERM@55").replace("epochs 60", "epochs 60000"))
+        with open(f"{self.folder}/limit.sh", "w") as file:
+            words = shlex.join([TRAIN, *ENDLESS, *self.far, "--out", "limit"])
+            file.write(f"#!/bin/sh\nexec srun -N2 -n2 {words}\n")
+        limited = self.start(["sh", "-ec", "sbatch -N2 -o limit.out limit.sh\n" + WAIT])
+        hosts.wait_until(lambda: "Submitted" in self.output(limited), 10, "sbatch")
+        number = re.search(r"job (\d+)", self.output(limited))[1]
+        hosts.wait_until(lambda: len(processes()) >= 4, 20, "both jobs")
+        hosts.run("scontrol", "update", f"job={number}", "EndTime=now+5")
+        self.assertEqual(self.job_of(self.end(signalled, 0))["ExitCode"], "143:0")
+        self.assertIn("telegrad-launch: ended by SIGTERM", self.text("train.out"))
+        self.assertEqual(self.job_of(self.end(limited, 0))["JobState"], "TIMEOUT")
+        self.assertIn("DUE TO TIME LIMIT", self.text("limit.out"))
+        self.assert_all_gone(5)
+
+    def test_the_memory_limit_is_named(self):
+        process = self.start(["srun", "-N1", "-n1", "--mem=60", TRAIN, *ENDLESS])
+        self.assertIn("exceeded memory limit", self.end(process, 137))
+        self.assert_all_gone(5)
+
+    def test_ranks_of_srun(self):
+        self.assertIn("test accuracy", self.end(self.follow("Ranks of srun"), 0))
+
+    def test_servers_have_nodes_of_their_own_in_a_heterogeneous_job(self):
+        text = self.end(self.follow("Servers on nodes of their own"), 0)
+        self.assertIn("2 workers, 1 server", text)
+
+    def test_tasks_of_an_array_are_jobs(self):
+        self.end(self.follow("Arrays"), 0)
+        for task in ("0", "1"):
+            self.assertIn("test accuracy", self.text(f"array-{task}.out"))
+            self.assertTrue(os.path.exists(f"{self.folder}/run-{task}/summary.json"))
 
 
 if __name__ == "__main__":
