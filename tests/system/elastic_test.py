@@ -8,9 +8,12 @@ import unittest
 
 from harness import ENDLESS, SystemTest, wait_until
 
-TRAINING = ["--network", "mlp", "--data", "digits", "--num-epochs", "4",
+def training(epochs="4", every="10"):
+    return ["--network", "mlp", "--data", "digits", "--num-epochs", epochs,
             "--num-batches", "60", "--checkpoint", "ck", "--keep", "1000",
-            "--checkpoint-every", "10", "--gc-type", "2bit", "--mom", "0.9"]
+            "--checkpoint-every", every, "--gc-type", "2bit", "--mom", "0.9"]
+
+
 WENT_ON = re.compile(r"(\d) workers went on from step (\d+), ([\d.]+) s "
                      r"between two steps, and did (\d+) of them once more")
 
@@ -51,7 +54,7 @@ class Elastic(SystemTest):
         return self.result()
 
     def check_same_as_resumed(self, victim, *more):
-        flags = [*TRAINING, *more]
+        flags = [*training(), *more]
         run, told = self.lose([victim], [*flags, "--elastic", "1"])
         (workers, step, seconds, again), = told
         self.assertEqual(workers, "2")
@@ -72,17 +75,26 @@ class Elastic(SystemTest):
         self.check_same_as_resumed("worker 2", "--kv-store", "allreduce")
 
     def test_before_the_first_checkpoint_all_begin_anew(self):
-        flags = [*TRAINING, "--checkpoint-every", "100epochs"]
-        run = self.start([*flags, "--workers", "3", "--elastic", "2"])
+        run = self.start([*training(every="100epochs"), "--workers", "3",
+                          "--elastic", "2"])
         self.wait_for_training(run)
         os.kill(self.member("worker 1"), signal.SIGKILL)
         self.assertEqual(self.wait(run, 120), 0, run.output())
         (workers, step, _, _), = WENT_ON.findall(run.stdout())
         self.assertEqual((workers, step), ("2", "0"))
 
+    def test_one_that_stands_still_is_left_behind(self):
+        run = self.start([*training(), "--workers", "3", "--elastic", "1",
+                          "--dead-timeout", "2"])
+        wait_until(lambda: len(self.steps()) >= 2, 60)
+        os.kill(self.member("worker 1"), signal.SIGSTOP)
+        self.assertEqual(self.wait(run, 120), 0, run.output())
+        (workers, *_), = WENT_ON.findall(run.stdout())
+        self.assertEqual(workers, "2")
+
     def test_fewer_than_the_least_end_with_20_and_a_checkpoint(self):
-        run = self.start([*TRAINING, "--workers", "3", "--elastic", "3",
-                          "--num-epochs", "1000"])
+        run = self.start([*training(epochs="1000"), "--workers", "3",
+                          "--elastic", "3"])
         wait_until(lambda: len(self.steps()) >= 2, 60)
         os.kill(self.member("worker 1"), signal.SIGKILL)
         self.assertEqual(self.wait(run, 20), 20, run.output())
@@ -94,7 +106,7 @@ class Elastic(SystemTest):
         shas = []
         for more in ([], ["--elastic", "2"]):
             shutil.rmtree(os.path.join(self.folder, "ck"), ignore_errors=True)
-            self.run_to_end([*TRAINING, "--workers", "2", *more], seconds=120)
+            self.run_to_end([*training(), "--workers", "2", *more], seconds=120)
             shas.append(self.result())
         self.assertEqual(*shas)
 
