@@ -22,6 +22,8 @@
 // rescale where the store runs one.
 namespace telegrad {
 
+class MetricsPage;  // base/metrics.h
+
 // Bytes of gradients (raw) and of frames with their headers (wire), since the
 // first Init without the traffic of Init. Stores of one process have no frames.
 struct StoreStats {
@@ -130,6 +132,9 @@ class KVStore {
   // What an optimizer in the store keeps; null where it cannot be had.
   virtual StateAccess* states() { return nullptr; }
   virtual StoreStats stats() const = 0;
+  // Adds what it counts to a page (kvstore/metrics.h); any thread. By default
+  // what `stats` has.
+  virtual void Collect(MetricsPage& page) const;
   // Ends in order and leaves the group; every later operation fails.
   virtual void Close() = 0;
 

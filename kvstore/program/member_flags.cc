@@ -119,12 +119,14 @@ void AddPathFlags(CLI::App& app, PathFlags& flags) {
                "bind other addresses without a secret: anyone who reaches them "
                "can join");
   app.option_defaults()->group("Options");
+  AddMetricsFlags(app, flags.metrics);
 }
 
 absl::Status FinishPathFlags(const CLI::App& app, PathFlags& flags) {
-  const std::string wrong =
-      ExplainEmpty(app, {"--secret-file", "--plan", "--link", "--bind"});
+  const std::string wrong = ExplainEmpty(
+      app, {"--secret-file", "--plan", "--link", "--bind", "--metrics-file"});
   if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
+  RETURN_IF_ERROR(CheckMetricsFlags(flags.metrics));
   TransportOptions& transport = flags.path.transport;
   ASSIGN_OR_RETURN(flags.link_spec,
                    OfFlag("--link", flags.link, ParseLink(flags.link)));

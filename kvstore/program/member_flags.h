@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "kvstore/dist_options.h"
 #include "kvstore/job/launch/placement.h"
+#include "kvstore/program/program_metrics.h"
 
 namespace CLI {
 class App;
@@ -26,6 +27,7 @@ struct PathFlags {
   std::string secret_file;
   bool insecure = false;  // beyond loopback without a secret
   std::string plan;       // file; empty: none
+  MetricsFlags metrics;
 };
 
 void AddPathFlags(CLI::App& app, PathFlags& flags);

@@ -51,7 +51,8 @@ absl::StatusOr<std::unique_ptr<Scheduler>> PlacedProcess::StartScheduler(
                            .secret = dist.secret,
                            .insecure = flags_.insecure,
                            .timing = dist.timing,
-                           .cancellation = cancellation_});
+                           .cancellation = cancellation_,
+                           .metrics = dist.metrics});
 }
 
 absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {

@@ -62,11 +62,16 @@ absl::Status Serve(const ServerFlags& flags, const Placement& placement,
                    const Parts& parts, MachineDetection& detection) {
   const auto cancellation = std::make_shared<Cancellation>();
   const EndBySignal signals(TitleOf(parts), cancellation);
+  ASSIGN_OR_RETURN(const auto metrics,
+                   StartMetrics(flags.metrics, TitleOf(parts),
+                                flags.path.transport.bind_address,
+                                !flags.secret_file.empty()));
   PlacedProcess process(flags, placement, parts, cancellation);
   RETURN_IF_ERROR(process.FindScheduler(flags.runs));
   for (int run = 0; run < flags.runs; ++run) {
     ASSIGN_OR_RETURN(DistOptions dist, DistOptionsOf(flags, process.job_id()));
     dist.path.look = [&detection] { return detection.Get(); };
+    dist.metrics = RegistryOf(metrics);
     if (!flags.timeline.empty()) {
       dist.server_trace = absl::StrCat(flags.timeline, "/run", run);
     }

@@ -46,6 +46,7 @@ class TierOneStore : public KVStore {
   }
   StateAccess* states() override { return second_->states(); }
   StoreStats stats() const override { return second_->stats(); }
+  void Collect(MetricsPage& page) const override { second_->Collect(page); }
   void Close() override;
 
  private:

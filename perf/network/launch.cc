@@ -89,6 +89,12 @@ bool IsOwn(const std::string& host) {
   return any_port.ok() && ListenOn(*any_port).ok();
 }
 
+// The name of a process, whose rank may not be known yet.
+std::string NameOf(const NetworkOptions& options) {
+  return options.rank >= 0 ? absl::StrCat("rank", options.rank)
+                           : absl::StrCat("pid", getpid());
+}
+
 // The ranks of one command.
 class Launch {
  public:
@@ -184,7 +190,8 @@ class Launch {
             .secret = secret_,
             .insecure = options_.insecure,
             .timing = {.join = TimeoutOf(options_)},
-            .frees_port = true};
+            .frees_port = true,
+            .metrics = options_.numbers};
   }
   absl::StatusOr<std::unique_ptr<Scheduler>> StartAt(const std::string& host,
                                                      int port) const {
@@ -283,7 +290,8 @@ class Launch {
         .path = PathOptionsOf(options_),
         .timing = {.join = TimeoutOf(options_)},
         .operation_timeout = TimeoutOf(options_),
-        .facts = benchmark_.facts};
+        .facts = benchmark_.facts,
+        .metrics = options_.numbers};
     job.facts.insert(job.facts.end(),
                      {{"--ranks", absl::StrCat(options_.ranks)},
                       {"--size", options_.size_text},
@@ -328,6 +336,11 @@ absl::Status RunRanks(NetworkOptions options,
                       const std::vector<std::string>& words,
                       const Benchmark& benchmark) {
   ASSIGN_OR_RETURN(const Secret secret, SecretOf(options, kJob));
+  ASSIGN_OR_RETURN(const auto metrics,
+                   StartMetrics(options.metrics, NameOf(options),
+                                options.path.transport.bind_address,
+                                !options.secret_file.empty()));
+  options.numbers = RegistryOf(metrics);
   if (options.rank >= 0) {
     RETURN_IF_ERROR(FindBind(options, nullptr));
     return Launch(options, words, benchmark, options.rank, secret).RunPlaced();

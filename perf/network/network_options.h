@@ -38,7 +38,8 @@ struct NetworkOptions : PathFlags {
   bool checks = false;
   bool json = false;
   bool lists_times = false;
-  std::string html;  // file, empty: none
+  std::string html;            // file, empty: none
+  Metrics* numbers = nullptr;  // null: nobody asks
 };
 
 // `default_sizes` as --size takes them.

@@ -13,6 +13,7 @@
 #include "base/median.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/metrics.h"
 #include "kvstore/server.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
@@ -287,6 +288,7 @@ absl::Status RunWorker(const Options& options, WorkerGroup* group) {
   }
   Worker worker(options, std::move(tensors), std::move(compression),
                 std::move(store));
+  const StoreMetrics numbers(worker.store());
   Report report(options.network,
                 absl::StrCat("pushpull with --kv-store ", options.kv_store,
                              ", --gc-type ", options.type, ", ",

@@ -51,7 +51,8 @@ constexpr std::pair<FlagGroup, const char*> kGroups[] = {
      "--continue --dead-timeout --help --insecure --job-id --jobs "
      "--join-timeout --op-timeout --recalibrate --secret-file --version"},
     {kShown,
-     "--explain --keep --log-json --out --show-checkpoint --target "
+     "--explain --keep --log-json --metrics-file --metrics-port --out "
+     "--show-checkpoint --target "
      "--timeline --verbose --what-if"}};
 
 FlagValue ValueOf(const CLI::Option& option) {

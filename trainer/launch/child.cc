@@ -21,8 +21,20 @@ FatalListener TellsLauncher(ReportPipe& pipe) {
   return [&pipe](const FatalEvent& event) { pipe.SendFatal(event); };
 }
 
+using StartedMetrics = std::unique_ptr<ProcessMetrics>;
+
+StartedMetrics MetricsOf(const TrainOptions& options, NodeId self,
+                         ReportPipe& pipe) {
+  absl::StatusOr<StartedMetrics> made = StartMetrics(
+      options.metrics, ToString(self), options.path.transport.bind_address,
+      !options.secret_file.empty());
+  if (!made.ok()) ExitWithStatus(made.status(), self, TellsLauncher(pipe));
+  return *std::move(made);
+}
+
 int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
   const NodeId self{Role::kScheduler, 0};
+  const StartedMetrics metrics = MetricsOf(options, self, pipe);
   const auto dist = MakeDistOptions(options, options.job_id);
   if (!dist.ok()) ExitWithStatus(dist.status(), self, TellsLauncher(pipe));
   SchedulerOptions scheduler_options{
@@ -33,7 +45,8 @@ int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
       .job_id = options.job_id,
       .secret = dist->secret,
       .insecure = options.insecure,
-      .timing = TimingOf(options)};
+      .timing = TimingOf(options),
+      .metrics = RegistryOf(metrics)};
   scheduler_options.timing.teardown = kTeardown;
   // Members are started by the launcher: nobody can help them.
   scheduler_options.timing.first_word = scheduler_options.timing.join;
@@ -69,6 +82,8 @@ int RunChild(const TrainOptions& options) {
   SetLogName(ToString(self));
   auto dist = MakeDistOptions(options, options.job_id);
   if (!dist.ok()) ExitWithStatus(dist.status(), self, TellsLauncher(pipe));
+  const StartedMetrics metrics = MetricsOf(options, self, pipe);
+  dist->metrics = RegistryOf(metrics);
   dist->scheduler_address = options.internal_scheduler;
   dist->wanted_rank = rank;
   dist->on_fatal = [tell = TellsLauncher(pipe)](const FatalEvent& event) {

@@ -57,6 +57,10 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   const auto cancellation = std::make_shared<Cancellation>();
   const EndBySignal signals(TitleOf(parts), cancellation);
   MachineDetection detection(options.path.transport.bind_address);
+  ASSIGN_OR_RETURN(const auto metrics,
+                   StartMetrics(options.metrics, TitleOf(parts),
+                                options.path.transport.bind_address,
+                                !options.secret_file.empty()));
   FinishedRuns finished(options);
   std::unique_ptr<HeldFolder> out;
   if (parts.worker_rank == 0) {
@@ -81,6 +85,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
     options_of_run.server_trace =
         TracePrefix(options.laboratory.timeline, run.setting->name, run.seed);
     options_of_run.path.look = [&detection] { return detection.Get(); };
+    options_of_run.metrics = RegistryOf(metrics);
     options_of_run.on_fatal = [&options](FatalEvent event) {
       event.message += AdviceOn(event.code, options);
       ExitFatally(event);

@@ -82,6 +82,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
     RETURN_IF_ERROR(run_plan.AfterStep(times));
     totals.step_seconds.push_back(seconds);
     totals.comm_wait_s += seconds;
+    context.metrics.AfterStep(seconds, seconds);
     for (const Straggler& each : watch.AfterStep(seconds, seconds)) {
       context.Warn(each, step + 1);
     }

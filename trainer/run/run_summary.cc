@@ -163,6 +163,7 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
 
 void RunContext::Warn(const Straggler& straggler, int64_t step) {
   observer.OnNotice(ToText(straggler));
+  metrics.CountStraggler(straggler.who, straggler.cause);
   if (straggler.is_again) return;
   warnings.push_back(absl::StrCat("at step ", step, ": ", ToText(straggler)));
 }

@@ -394,6 +394,7 @@ absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
   ++display_steps_;
   totals_.comm_wait_s += wait;
   totals_.step_seconds.push_back(seconds);
+  context_.metrics.AfterStep(seconds, wait);
   for (const Straggler& each : watch_.AfterStep(seconds, wait)) {
     context_.Warn(each, step_);
   }

@@ -112,6 +112,7 @@ absl::Status RunOnce(const Setting& setting, uint64_t seed, DistOptions dist,
   }
   const std::unique_ptr<KVStore> store = *std::move(made);
   RETURN_IF_ERROR(store->SetCompression(setting.compression));
+  StoreMetrics metrics(*store);
   FirstWorkerObserver first(*store, options.verbose, observer);
   RunContext context{.options = options,
                      .setting = setting,
@@ -120,6 +121,7 @@ absl::Status RunOnce(const Setting& setting, uint64_t seed, DistOptions dist,
                      .observer = first,
                      .detection = detection,
                      .timeline = timeline,
+                     .metrics = metrics,
                      .data = life.data,
                      .warnings = life.warnings,
                      .outlived = life.outlived};

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/device.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/metrics.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "trainer/data/dataset.h"
 #include "trainer/flags/options.h"
@@ -43,6 +44,7 @@ struct RunContext {
   TrainObserver& observer;
   MachineDetection& detection;
   StepTimeline& timeline;
+  StoreMetrics& metrics;
   std::optional<DatasetPair>& data;  // once it is there; outlives the job
   // Before the workers first wait for each other.
   std::filesystem::file_time_type started =

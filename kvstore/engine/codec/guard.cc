@@ -71,8 +71,11 @@ void Guard::After(const float* grad, const float* residual, float threshold,
   if (has_gradient) AddSquare(sums.grad_square);
   sums.mean_grad_square = MeanOf(state_);
   sums_ = sums;
+  health_.residual_square = sums.residual_square;
+  health_.mean_grad_square = sums.mean_grad_square;
   if (!has_gradient || gave_up()) return;
   state_.num_bad = IsBad() ? state_.num_bad + 1 : 0;
+  health_.gave_up = gave_up();
 }
 
 void Guard::AddSquare(double square) {
@@ -89,6 +92,7 @@ bool Guard::Restore(const State& state) {
     if (!std::isfinite(each.sum) || each.sum < 0) return false;
   }
   state_ = state;
+  health_.gave_up = gave_up();
   return true;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -32,6 +33,23 @@ constexpr double kMaxResidualRatio = 256;
 constexpr double kSparseDensity = 0.05;
 constexpr double kLeastCosine = 1.0 / 16;
 
+// A number that one thread changes and any reads, and that can be copied.
+template <typename T>
+class Published {
+ public:
+  Published(T value = {}) : value_(value) {}  // NOLINT: as the number itself
+  Published(const Published& other) : Published(other.get()) {}
+  Published& operator=(const Published& other) { return *this = other.get(); }
+  Published& operator=(T value) {
+    value_.store(value, std::memory_order_relaxed);
+    return *this;
+  }
+  T get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<T> value_;
+};
+
 class Guard {
  public:
   Guard() = default;
@@ -58,6 +76,14 @@ class Guard {
              const float* decoded, Reads reads);
 
   bool gave_up() const { return state_.num_bad >= kGuardPatience; }
+
+  // What operators see of it; any thread may read.
+  struct Health {
+    Published<double> residual_square = 0;  // the last sample's
+    Published<double> mean_grad_square = 0;
+    Published<bool> gave_up = false;
+  };
+  const Health& health() const { return health_; }
 
   // Squares of gradients in samples in a row, without gradients that were 0.
   struct Squares {
@@ -104,6 +130,7 @@ class Guard {
   std::vector<float> before_;  // gradient plus residual
   Sums sums_;                  // the last sample's
   State state_;
+  Health health_;
 };
 
 // Fills the report's numbers.

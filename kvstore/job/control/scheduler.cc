@@ -13,6 +13,7 @@
 #include "base/socket.h"
 #include "base/start_thread.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/metric_names.h"
 #include "kvstore/job/control/scheduler_connections.h"
 #include "kvstore/job/control/scheduler_state.h"
 
@@ -27,8 +28,11 @@ class SchedulerImpl : public Scheduler {
                 std::string address)
       : address_(std::move(address)),
         cancellation_(options.cancellation),
+        job_id_(options.job_id),
         job_(options, OwnHostName(), Clock::now()),
-        connections_(options, std::move(listener), &job_) {
+        connections_(options, std::move(listener), &job_),
+        registration_(AddTo(options.metrics,
+                            [this](MetricsPage& page) { Collect(page); })) {
     thread_ = StartThread([this] { Run(); });
     if (cancellation_ == nullptr) return;
     cancel_id_ =
@@ -72,7 +76,7 @@ class SchedulerImpl : public Scheduler {
 
  private:
   void Run() {
-    while (!is_stopping_ && !job_.is_done()) {
+    while (!is_stopping_ && job_.phase() != SchedulerState::Phase::kDone) {
       connections_.PollOnce(wake_, job_.TickInterval());
       const TimePoint now = Clock::now();
       if (std::optional<FatalEvent> wanted = TakeWantedFailure()) {
@@ -80,12 +84,29 @@ class SchedulerImpl : public Scheduler {
       }
       job_.Tick(now);
       connections_.Deliver(now);
+      MutexLock lock(&mutex_);
+      counts_ = job_.counts();
     }
     connections_.CloseAll();
     MutexLock lock(&mutex_);
     is_done_ = true;
     failure_ = job_.failure();
     done_.NotifyAll();
+  }
+
+  void Collect(MetricsPage& page) {
+    page.SetScope({{"role", "scheduler"}, {"rank", "0"}});
+    page.Add(metric::kJobInfo, 1, {{"job_id", job_id_}});
+    MutexLock lock(&mutex_);
+    const std::pair<const char*, int64_t> peers[] = {
+        {"worker", counts_.workers},
+        {"server", counts_.servers},
+        {"silent", counts_.silent}};
+    for (const auto& [kind, count] : peers) {
+      page.Add(metric::kPeers, static_cast<double>(count), {{"kind", kind}});
+    }
+    page.Add(metric::kRefused, static_cast<double>(counts_.refused),
+             {{"what", "member"}});
   }
 
   std::optional<FatalEvent> TakeWantedFailure() {
@@ -95,6 +116,7 @@ class SchedulerImpl : public Scheduler {
 
   const std::string address_;
   const std::shared_ptr<Cancellation> cancellation_;
+  const std::string job_id_;
   int64_t cancel_id_ = 0;
   WakeEvent wake_;
   std::atomic<bool> is_stopping_{false};
@@ -106,6 +128,8 @@ class SchedulerImpl : public Scheduler {
   bool is_done_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<FatalEvent> failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<FatalEvent> wanted_failure_ ABSL_GUARDED_BY(mutex_);
+  SchedulerState::Counts counts_ ABSL_GUARDED_BY(mutex_);
+  Metrics::Registration registration_;
   std::thread thread_;
 };
 

@@ -16,6 +16,8 @@
 // has its messages.
 namespace telegrad {
 
+class Metrics;  // base/metrics.h
+
 struct SchedulerOptions {
   int num_workers = 1;
   int num_servers = 1;
@@ -29,6 +31,7 @@ struct SchedulerOptions {
   // The port is free for the next job as soon as everyone has joined: members
   // of that one wait for it, instead of being refused by this one.
   bool frees_port = false;
+  Metrics* metrics = nullptr;  // outlives it; null: nobody asks
 };
 
 // Runs on threads of its own from Start on.

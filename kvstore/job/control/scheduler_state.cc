@@ -193,6 +193,17 @@ void SchedulerState::DoneIfAllGone() {
   phase_ = Phase::kDone;
 }
 
+SchedulerState::Counts SchedulerState::counts() const {
+  Counts counts{.refused = static_cast<int64_t>(refused_.size())};
+  for (const RosterEntry& entry : roster_.entries()) {
+    if (!entry.is_connected || entry.has_left) continue;
+    const bool is_worker = entry.id().role == Role::kWorker;
+    ++(is_worker ? counts.workers : counts.servers);
+    counts.silent += entry.is_silent ? 1 : 0;
+  }
+  return counts;
+}
+
 void SchedulerState::Tick(TimePoint now) {
   const Duration lateness = now - last_tick_ - TickInterval();
   last_tick_ = now;

@@ -29,7 +29,7 @@ namespace telegrad {
 //                             all gone or teardown time over --> done <-+
 //
 // In order of use: OnRecord / OnClosed for what has happened, then Tick, then
-// TakeSends, until is_done. One thread.
+// TakeSends, until phase() is kDone. One thread.
 class SchedulerState {
  public:
   enum class Phase { kJoining, kRunning, kFailing, kEnding, kDone };
@@ -58,7 +58,15 @@ class SchedulerState {
 
   std::vector<Delivery> TakeSends();
 
-  bool is_done() const { return phase_ == Phase::kDone; }
+  // Who is there now, of them who is silent, and how often one was refused.
+  struct Counts {
+    int64_t workers = 0;
+    int64_t servers = 0;
+    int64_t silent = 0;
+    int64_t refused = 0;
+  };
+  Counts counts() const;
+
   Phase phase() const { return phase_; }
   const std::optional<FatalEvent>& failure() const { return failure_; }
 

@@ -16,6 +16,7 @@
 namespace telegrad {
 
 class Cancellation;  // kvstore/job/control/cancellation.h
+class Metrics;       // base/metrics.h
 struct FatalEvent;   // kvstore/job/control/fatal_event.h
 struct JoinRequest;  // kvstore/job/control/job.h
 
@@ -42,6 +43,9 @@ struct JobOptions {
   // A server, or a worker's part of the sums, writes a Chrome trace of some
   // rounds to SERVER_TRACE-server<rank>.json; empty: no trace.
   std::string server_trace = {};
+  // Outlives the job's members of this process, which add their numbers; null:
+  // nobody asks.
+  Metrics* metrics = nullptr;
   // Used only by the job that a host's workers have among themselves: their
   // ranks in the whole job, for messages.
   std::vector<int> ranks_in_job = {};

@@ -58,6 +58,11 @@ class HostStore : public KVStore, private StateAccess {
   }
   StateAccess* states() override { return this; }
   StoreStats stats() const override;
+  void Collect(MetricsPage& page) const override {
+    const KVStore* const counts =
+        second_ != nullptr ? second_.get() : reader_.get();
+    counts != nullptr ? counts->Collect(page) : KVStore::Collect(page);
+  }
   void Close() override;
 
  private:

@@ -35,6 +35,8 @@ struct ServedChunk {
   ServedRows rows;
   std::vector<ArrivedPush> pushes;  // by worker
   int num_arrived = 0;              // pushes that are not completed
+  TimePoint first_at = {};          // when the first of them was there
+  TimePoint last_at = {};
 };
 
 // A job's tensors on one of its servers: grows by what worker 0 declares, and
@@ -66,6 +68,11 @@ class ServedTensors {
   // Whether the last push of a chunk that is under way may be summed.
   bool MaySum(const ServedChunk& chunk) const {
     return chunk.num_arrived >= engine_.num_contributors;
+  }
+  // Whether what arrived last was what the others had waited for.
+  bool IsLast(const ServedChunk& chunk) const {
+    return chunk.num_arrived > 1 &&
+           chunk.num_arrived == engine_.num_contributors;
   }
 
  private:

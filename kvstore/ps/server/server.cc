@@ -9,6 +9,7 @@
 #include "base/short_slices.h"
 #include "base/status_macros.h"
 #include "kvstore/job/path/data_path.h"
+#include "kvstore/metrics.h"
 
 namespace telegrad {
 namespace {
@@ -78,7 +79,13 @@ DistServer::~DistServer() {
 absl::Status DistServer::Run() {
   RETURN_IF_ERROR(Start());
   pool_ = std::make_unique<ThreadPool>(options_.num_threads);
+  const bool is_of_host = !options_.job.ranks_in_job.empty();
+  if (!is_of_host) {
+    registration_ = AddTo(options_.job.metrics,
+                          [this](MetricsPage& page) { Collect(page); });
+  }
   const absl::Status status = Serve();
+  registration_ = {};
   pool_.reset();
   if (!status.ok()) {
     control_->Fail(EventOf(status));
@@ -110,6 +117,7 @@ absl::Status DistServer::Listen() {
   ranks_ = RanksByPlace(path_.plan, num_all);
   num_workers_ = static_cast<int>(RanksThatPush(path_.plan, num_all).size());
   worker_sessions_.assign(ranks_.size(), nullptr);
+  metrics_.Resize(ranks_);
   tensors_.emplace(rank_,
                    static_cast<int>(control_->membership().servers.size()),
                    num_workers_, options_.max_model_bytes,
@@ -173,6 +181,14 @@ void DistServer::Tell(Session& session, FrameType type, std::string text) {
                            .priority = INT32_MAX});
 }
 
+void DistServer::Collect(MetricsPage& page) const {
+  page.SetScope({{"role", "server"}, {"rank", absl::StrCat(rank_)}});
+  CollectJob(control_->membership(), options_.job.job_id,
+             control_->Left().size(), page);
+  CollectPlan(path_.plan, page);
+  metrics_.Collect(page);
+}
+
 absl::Status DistServer::Serve() {
   const ShortSlices slices;
   std::vector<std::function<void()>> jobs;
@@ -228,6 +244,7 @@ void DistServer::Sweep() {
 }
 
 void DistServer::Fail(const absl::Status& why) {
+  metrics_.CountRefusedFrame();
   if (!failure_.ok()) return;
   failure_ = WithExitCode(
       ExitCodeOfFrame(why),

@@ -12,6 +12,7 @@
 #include "kvstore/job/control/handshake.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/ps/server/served_tensors.h"
+#include "kvstore/ps/server/server_metrics.h"
 #include "kvstore/ps/server/server_timeline.h"
 #include "kvstore/ps/wire/frame_sender.h"
 #include "kvstore/server.h"
@@ -54,6 +55,7 @@ class DistServer : private TransportHandler, private AnswerSink {
                                  ConstBytes payload);
   absl::Status AnswerState(Session& session, const FrameHeader& header);
   void Tell(Session& session, FrameType type, std::string text);
+  void Collect(MetricsPage& page) const;
   absl::Status Serve();
   void Post(std::function<void()> job);
   void Sweep();
@@ -116,7 +118,8 @@ class DistServer : private TransportHandler, private AnswerSink {
   std::vector<LostWorker> lost_;
   // Some worker's frames need a checksum.
   std::atomic<bool> has_far_workers_{false};
-  int64_t num_duplicates_ = 0;
+  ServerMetrics metrics_;
+  Metrics::Registration registration_;
   absl::Status failure_;
 
   Mutex mutex_;

@@ -153,14 +153,18 @@ void DistServer::HandlePush(Session& session, const FrameHeader& header,
       [&](const Buffer& buffer) { return buffer.data() == payload.data; });
   if (duplicate != session.discards.end()) {
     session.discards.erase(duplicate);
-    ++num_duplicates_;
-    return;
+    return metrics_.CountDuplicate();
   }
   ArrivedPush& push = chunk.pushes[static_cast<size_t>(session.worker)];
   std::copy_n(header_bytes.data, push.header.size(), push.header.begin());
   push.payload = payload;
   timeline_.End(chunk.aggregator->chunk(), push.round, "receive", push.began);
   ++chunk.num_arrived;
+  metrics_.CountPush(header,
+                     header.type == FrameType::kPush
+                         ? 4 * chunk.aggregator->chunk().num_elems
+                         : payload.size,
+                     chunk, tensors_->IsLast(chunk));
   const size_t num_bytes = tensors_->MaySum(chunk)
                                ? 4 * chunk.aggregator->chunk().num_elems
                                : payload.size;
@@ -201,6 +205,7 @@ void DistServer::FailPush(const ArrivedPush& push, const absl::Status& why) {
 
 void DistServer::Complete(ServedChunk& chunk) {
   Aggregator& aggregator = *chunk.aggregator;
+  metrics_.CountSum(chunk);
   chunk.num_arrived -= static_cast<int>(aggregator.Complete(*this));
   if (aggregator.chunk().key == 0 && aggregator.chunk().index == 0) {
     control_->SetStep(static_cast<int64_t>(aggregator.num_rounds()));
@@ -239,6 +244,10 @@ void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
       .contributors = answer.contributors};
   Write(format, header);
   Write(result.chunk.record, header);
+  const bool is_dense = CodecOfResult(header) == 0;  // with rows, some of them
+  metrics_.CountAnswer(header, is_bare    ? 0
+                               : is_dense ? payload.size
+                                          : 4 * chunk.num_elems);
   session->sender->Enqueue(
       {.header = SerializeFrame(header, payload,
                                 is_bare ? std::nullopt : payload_crc32c),

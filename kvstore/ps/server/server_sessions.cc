@@ -90,6 +90,7 @@ void DistServer::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
                       {reinterpret_cast<char*>(payload.data), payload.size});
     }
     if (!status.ok()) {
+      metrics_.CountRefusedConnection();
       LogWarning("refused a connection: ", status.message());
       transport_->Close(from);
     }

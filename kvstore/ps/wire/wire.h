@@ -118,6 +118,12 @@ struct PushHeader : PushRecord {
 // Bytes from a network: fields may be anything.
 absl::StatusOr<PushHeader> PushOf(const FrameHeader& header);
 ReplyRecord ReplyOf(const FrameHeader& header);
+// The codec of an answer's payload; any byte.
+inline uint8_t CodecOfResult(const FrameHeader& header) {
+  const bool is_dense =
+      header.reply_format == static_cast<uint8_t>(ReplyFormat::kDense);
+  return is_dense ? uint8_t{0} : header.codec;
+}
 void Write(const PushRecord& push, FrameHeader& header);
 void Write(const ReplyRecord& reply, FrameHeader& header);
 void Write(const PayloadFormat& format, FrameHeader& header);

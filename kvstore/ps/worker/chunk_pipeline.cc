@@ -131,10 +131,12 @@ void ChunkPipeline::Open() {
 }
 
 StoreStats ChunkPipeline::stats() const {
-  return {.push_raw_bytes = push_raw_bytes_,
-          .push_wire_bytes = push_wire_bytes_,
-          .pull_raw_bytes = pull_raw_bytes_,
-          .pull_wire_bytes = pull_wire_bytes_,
+  const Traffic::Sums pushed = pushed_.sums();
+  const Traffic::Sums pulled = pulled_.sums();
+  return {.push_raw_bytes = pushed.raw_bytes,
+          .push_wire_bytes = pushed.wire_bytes,
+          .pull_raw_bytes = pulled.raw_bytes,
+          .pull_wire_bytes = pulled.wire_bytes,
           .num_nonfinite = num_nonfinite_,
           .num_frames = num_frames_,
           .max_staleness = staleness_.most(),
@@ -284,12 +286,13 @@ void ChunkPipeline::SendFrame(WorkerChunk& chunk, FrameType type,
   Write(record, header);
   if (counts_traffic_) {
     ++num_frames_;
-    push_wire_bytes_ += static_cast<int64_t>(kFrameHeaderBytes + payload.size);
+    size_t raw_bytes = 0;
     if (header.type == FrameType::kPush) {
-      push_raw_bytes_ += static_cast<int64_t>(chunk.codec->value_bytes());
+      raw_bytes = chunk.codec->value_bytes();
     } else if (header.type == FrameType::kPushRows) {
-      push_raw_bytes_ += static_cast<int64_t>(op.rows->RawBytes(chunk));
+      raw_bytes = op.rows->RawBytes(chunk);
     }
+    pushed_.Add(header.codec, raw_bytes, kFrameHeaderBytes + payload.size);
   }
   chunk.outgoing = {.header = SerializeFrame(header, payload),
                     .payload = payload,
@@ -419,6 +422,7 @@ void ChunkPipeline::FinishPart(WorkerTensor& tensor, WorkerOp& op) {
   if (op.parts_left.fetch_sub(1) != 1) return;
   if (op.kind == OpKind::kPull && op.rows != nullptr) op.rows->Give(tensor, op);
   const std::shared_ptr<Ticket::State> ticket = op.ticket;
+  if (counts_traffic_) times_.Add(op, 4 * tensor.spec().num_elems);
   const auto ended = tensor.turns.End(op);  // lives until here
   ticket->Finish(absl::OkStatus());
 }
@@ -515,12 +519,12 @@ void ChunkPipeline::OnAnswer(const FrameHeader& header, ConstBytes bytes,
   WorkerChunk& chunk = *tensors_[header.key].chunks[header.chunk];
   if (counts_traffic_) {
     ++num_frames_;
-    pull_wire_bytes_ += static_cast<int64_t>(bytes.size + payload.size);
-    if (header.type == FrameType::kReply || header.type == FrameType::kValue) {
-      pull_raw_bytes_ += static_cast<int64_t>(chunk.op->rows == nullptr
-                                                  ? chunk.codec->value_bytes()
-                                                  : payload.size);
-    }
+    const bool has_result =
+        header.type == FrameType::kReply || header.type == FrameType::kValue;
+    const size_t raw_bytes =
+        chunk.op->rows == nullptr ? chunk.codec->value_bytes() : payload.size;
+    pulled_.Add(CodecOfResult(header), has_result ? raw_bytes : 0,
+                bytes.size + payload.size);
   }
   if (payload.size > 0) links_.busy().End();
   NoteStage(options_.timeline, *chunk.op, chunk,

@@ -6,7 +6,9 @@
 #include "base/mutex.h"
 #include "base/thread_pool.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/ps/wire/traffic.h"
 #include "kvstore/ps/wire/worker_times.h"
+#include "kvstore/ps/worker/round_times.h"
 #include "kvstore/ps/worker/server_links.h"
 #include "kvstore/ps/worker/staleness.h"
 #include "kvstore/ps/worker/tensor_table.h"
@@ -32,6 +34,8 @@ class ChunkPipeline {
   void CountTraffic(bool counts) { counts_traffic_ = counts; }
   // What it knows of StoreStats.
   StoreStats stats() const;
+  // What it knows beyond that: by codec, by operation and of tensors.
+  void Collect(MetricsPage& page) const;
 
   Ticket Start(OpKind kind, Key key, TensorViews grads, TensorViews outs,
                int priority);
@@ -81,10 +85,9 @@ class ChunkPipeline {
   const EngineConfig& engine_;
   const TensorTable& tensors_;
   std::atomic<bool> counts_traffic_{false};
-  std::atomic<int64_t> push_raw_bytes_{0};
-  std::atomic<int64_t> push_wire_bytes_{0};
-  std::atomic<int64_t> pull_raw_bytes_{0};
-  std::atomic<int64_t> pull_wire_bytes_{0};
+  Traffic pushed_;
+  Traffic pulled_;
+  RoundTimes times_;
   std::atomic<int64_t> num_nonfinite_{0};
   std::atomic<int64_t> num_frames_{0};
   Staleness staleness_;

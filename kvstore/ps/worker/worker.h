@@ -54,6 +54,7 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   std::string transport_details() const override { return links_.details(); }
   StateAccess* states() override { return &states_; }
   StoreStats stats() const override;
+  void Collect(MetricsPage& page) const override;
   void Close() override;
 
   // ServerLinks::Receiver.
