@@ -87,10 +87,11 @@ typedef struct telegrad_job_options {
   double join_timeout_s;      /* 60 */
   double dead_timeout_s;      /* 10: silence that means death */
   double operation_timeout_s; /* 300: of one operation, gather or barrier */
-  int32_t hosts_part; /* 1: workers sum, for stores "allreduce"; no servers */
-  int32_t reserved;
-  const char* gdr;   /* NULL: no tensors on GPUs; else as --gdr: "auto" */
-  const char* tier1; /* workers of a host sum first: "auto"; "on", "off" */
+  int32_t hosts_part;   /* 1: workers sum, for stores "allreduce"; no servers */
+  int32_t metrics_port; /* 0: none; -1: any free; or the first free from it */
+  const char* gdr;      /* NULL: no tensors on GPUs; else as --gdr: "auto" */
+  const char* tier1;    /* workers of a host sum first: "auto"; "on", "off" */
+  const char* metrics_file; /* NULL: none; telegrad_tools.h, "metrics" */
 } telegrad_job_options;
 
 /* `size`: sizeof(telegrad_job_options) as the caller knows it. */
@@ -396,5 +397,4 @@ TELEGRAD_API void telegrad_queue_free(telegrad_queue* queue);
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
-
 #include <telegrad_tools.h>

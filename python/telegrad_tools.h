@@ -147,6 +147,15 @@ TELEGRAD_API int32_t telegrad_job_plan(const telegrad_job* job, char* text,
                                        uint64_t text_bytes, uint64_t* needed,
                                        telegrad_status* status);
 
+/* Numbers of the job's members in this process, docs/numbers.md, in Prometheus'
+ * text format; at any time. The same can be read where metrics_port is set, at
+ * http://ADDRESS/metrics ("": nowhere), and in metrics_file, every 10 s and at
+ * the end. Beyond loopback, at `bind`, with a secret alone. */
+TELEGRAD_API int32_t telegrad_job_metrics(const telegrad_job* job, char* text,
+                                          uint64_t text_bytes, uint64_t* needed,
+                                          telegrad_status* status);
+TELEGRAD_API const char* telegrad_job_metrics_address(const telegrad_job* job);
+
 /* JSON: the version, which transports this library can open here, why it has
  * no GPU, and its codecs with their options. */
 TELEGRAD_API int32_t telegrad_about(char* text, uint64_t text_bytes,

@@ -62,6 +62,7 @@ absl::Status CheckOptions(const telegrad_job_options& options) {
       CheckNumber("dead_timeout_s", options.dead_timeout_s, 0.5, kLongestS));
   RETURN_IF_ERROR(CheckNumber("operation_timeout_s",
                               options.operation_timeout_s, 0.5, kLongestS));
+  RETURN_IF_ERROR(CheckNumber("metrics_port", options.metrics_port, -1, 65535));
   if (options.servers_here <= options.num_servers) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("servers_here ", options.servers_here, " of num_servers ",
@@ -257,9 +258,27 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   };
   made->options_.scheduler_address =
       telegrad::FormatHostPort(setup.scheduler.host, setup.scheduler.port);
+  RETURN_IF_ERROR(made->StartMetrics(options));
   if (setup.has_scheduler) RETURN_IF_ERROR(made->StartScheduler(setup));
   for (const int rank : setup.server_ranks) made->StartServer(rank);
   *job = std::move(made);
+  return absl::OkStatus();
+}
+
+absl::Status telegrad_job::StartMetrics(const telegrad_job_options& options) {
+  telegrad::MetricsOutlet outlet{.file = TextOf(options.metrics_file, "")};
+  if (options.metrics_port != 0) {
+    outlet.port = std::max(options.metrics_port, 0);
+    if (options_.secret.has_key()) {
+      outlet.ip = options_.path.transport.bind_address;
+    }
+  }
+  ASSIGN_OR_RETURN(
+      metrics_,
+      telegrad::ProcessMetrics::Start(
+          outlet, telegrad::CommonLabels(std::getenv("SLURM_JOB_ID"))));
+  metrics_address_ = metrics_->address();
+  options_.metrics = &metrics_->registry();
   return absl::OkStatus();
 }
 
@@ -273,7 +292,8 @@ absl::Status telegrad_job::StartScheduler(const Setup& setup) {
                                      .secret = options_.secret,
                                      .insecure = setup.insecure,
                                      .timing = options_.timing,
-                                     .cancellation = cancellation_}));
+                                     .cancellation = cancellation_,
+                                     .metrics = options_.metrics}));
   options_.scheduler_address = scheduler_->address();
   parts_.push_back(
       telegrad::StartAsync([scheduler = scheduler_.get(), verdict = verdict_] {

@@ -15,6 +15,7 @@
 #include "kvstore/job/control/scheduler.h"
 #include "kvstore/job/path/worker_group.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/metrics.h"
 #include "python/c/status.h"
 
 // What this process does in a job. In order of use: Start, then Join as a
@@ -40,6 +41,8 @@ struct telegrad_job {
   std::string WaitsFor() const;
   const telegrad::DistOptions& options() const { return options_; }
   const std::string& address() const { return options_.scheduler_address; }
+  const telegrad::Metrics& metrics() const { return metrics_->registry(); }
+  const std::string& metrics_address() const { return metrics_address_; }
   int role() const { return role_; }
   const std::shared_ptr<telegrad::c::Verdict>& verdict() const {
     return verdict_;
@@ -59,6 +62,7 @@ struct telegrad_job {
     std::string text ABSL_GUARDED_BY(mutex);
   };
   telegrad_job() = default;
+  absl::Status StartMetrics(const telegrad_job_options& options);
   absl::Status StartScheduler(const Setup& setup);
   void StartServer(int rank);
   // Until `deadline`; whether it has ended.
@@ -70,6 +74,9 @@ struct telegrad_job {
   const std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
   const std::shared_ptr<telegrad::Cancellation> cancellation_ =
       std::make_shared<telegrad::Cancellation>();
+  // Outlives all parts.
+  std::unique_ptr<telegrad::ProcessMetrics> metrics_;
+  std::string metrics_address_;
   telegrad::DistOptions options_;
   int role_ = TELEGRAD_WORKER;
   int worker_rank_ = -1;

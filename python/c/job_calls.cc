@@ -123,6 +123,19 @@ int32_t telegrad_job_waits_for(const telegrad_job* job, char* text,
                                status);
 }
 
+int32_t telegrad_job_metrics(const telegrad_job* job, char* text,
+                             uint64_t text_bytes, uint64_t* needed,
+                             telegrad_status* status) {
+  const absl::Status result = CheckJob(job);
+  if (!result.ok()) return Give(result, status);
+  return telegrad::c::GiveText(job->metrics().Text(), text, text_bytes, needed,
+                               status);
+}
+
+const char* telegrad_job_metrics_address(const telegrad_job* job) {
+  return job == nullptr ? "" : job->metrics_address().c_str();
+}
+
 int32_t telegrad_job_barrier(telegrad_job* job, telegrad_status* status) {
   absl::Status result = CheckJob(job);
   if (result.ok() && job->group() == nullptr) {

@@ -90,6 +90,7 @@ absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
     return kvstore.status();
   }
   made->store_ = *std::move(kvstore);
+  made->metrics_ = std::make_unique<telegrad::StoreMetrics>(*made->store_);
   *store = std::move(made);
   return absl::OkStatus();
 }

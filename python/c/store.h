@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/metrics.h"
 #include "kvstore/tuning/auto_compression.h"
 #include "python/c/queue.h"
 #include "python/c/status.h"
@@ -71,6 +72,7 @@ struct telegrad_store {
   std::shared_ptr<telegrad::c::Verdict> verdict_;
   telegrad::Timeline timeline_;
   std::unique_ptr<telegrad::KVStore> store_;
+  std::unique_ptr<telegrad::StoreMetrics> metrics_;
   telegrad::Duration operation_timeout_ = std::chrono::seconds(300);
   size_t num_devices_ = 1;
   telegrad::Device device_ = {};  // of the last tensor

@@ -19,6 +19,7 @@ from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
                      UsageError, WrongOrder)
 from .group import Group
 from .job import SCHEDULER, SERVER, WORKER, Job
+from ._metrics import export_to_opentelemetry, metrics
 from .numbers import log_numbers, numbers_of
 from .rows import RowSparse
 from .store import Store
@@ -28,8 +29,8 @@ __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", 
            "Group", "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
            "PeerDied", "ResourceLimit", "RowSparse", "SCHEDULER", "SERVER", "SchedulerLost",
            "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER",
-           "WrongOrder", "about", "codecs", "doctor", "kvstore", "log_numbers", "numbers_of",
-           "optimizer", "set_log_level", "topology"]
+           "WrongOrder", "about", "codecs", "doctor", "export_to_opentelemetry", "kvstore",
+           "log_numbers", "metrics", "numbers_of", "optimizer", "set_log_level", "topology"]
 
 
 def set_log_level(level: Union[str, int]) -> None:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Optional
+from typing import Any, Dict, Optional
 
 from .errors import AuthenticationError, UsageError
 
@@ -47,6 +47,22 @@ def secret_of_launcher() -> Optional[bytes]:
             return file.read(4097)
     except OSError as why:
         raise AuthenticationError(f"TELEGRAD_SECRET_FILE={path}: {why.strerror}") from why
+
+
+def metrics_outlet(port: Optional[int], file: Optional[str]) -> Dict[str, Any]:
+    """As options of C have it: what is given, else of $TELEGRAD_METRICS_PORT and _FILE.
+
+    Raises:
+        UsageError: no port.
+    """
+    text = os.environ.get("TELEGRAD_METRICS_PORT")
+    found: Any = text if port is None else port
+    if found is not None and not (str(found).isdigit() and int(found) < 65536):
+        raise UsageError(f"metrics_port={found!r}: a port is wanted, or 0 for any")
+    if file is None:
+        file = os.environ.get("TELEGRAD_METRICS_FILE")
+        file = file and file.replace("%", str(os.getpid()))
+    return {"metrics_port": 0 if found is None else int(found) or -1, "metrics_file": file or None}
 
 
 def seconds(given: Optional[float], name: str, standard: float) -> float:

@@ -33,8 +33,8 @@ class JobOptions(Structure):
                 ("secret_bytes", c_uint64), ("transport", c_char_p), ("tls", c_char_p),
                 ("bind", c_char_p), ("link", c_char_p), ("join_timeout_s", c_double),
                 ("dead_timeout_s", c_double), ("operation_timeout_s", c_double),
-                ("hosts_part", c_int32), ("reserved", c_int32), ("gdr", c_char_p),
-                ("tier1", c_char_p)]
+                ("hosts_part", c_int32), ("metrics_port", c_int32), ("gdr", c_char_p),
+                ("tier1", c_char_p), ("metrics_file", c_char_p)]
 
 
 class Tensor(Structure):
@@ -92,6 +92,8 @@ PROTOTYPES = {
     "job_rank": (c_int32, [_H]),
     "job_num_workers": (c_int32, [_H]),
     "job_num_servers": (c_int32, [_H]),
+    "job_metrics": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
+    "job_metrics_address": (c_char_p, [_H]),
     "job_plan": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "job_barrier": (c_int32, [_H, _S]),
     "job_failure": (c_int32, [_H, _S]),

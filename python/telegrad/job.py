@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Set
 from . import _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
                        interruptible, text_of)
-from ._environment import seconds, secret_of_launcher, tier_one
+from ._environment import metrics_outlet, seconds, secret_of_launcher, tier_one
 from ._log import LOGGER
 from .errors import Error, UsageError, WrongOrder
 
@@ -56,6 +56,11 @@ class Job:
             several hosts and no tensors on GPUs; "on"; "off", which "dist_async" needs.
         join_timeout, dead_timeout, operation_timeout: seconds; without them 60 (or
             $TELEGRAD_JOIN_TIMEOUT), 10, 300 (or $TELEGRAD_OPERATION_TIMEOUT).
+        metrics_port: Prometheus reads this process's numbers at the first free port from
+            there on, 0: at any, which `metrics_address` says; on loopback, with a secret
+            at `bind`. None: $TELEGRAD_METRICS_PORT, else no port.
+        metrics_file: the same, every 10 s and at the end; None: $TELEGRAD_METRICS_FILE, in
+            which a "%" is the process's number, else no file.
 
     Raises:
         telegrad.UsageError: arguments; nothing was started.
@@ -70,7 +75,9 @@ class Job:
                  tls: Optional[str] = None, bind: Optional[str] = None, link: str = "none",
                  join_timeout: Optional[float] = None, dead_timeout: float = 10,
                  operation_timeout: Optional[float] = None, hosts_part: bool = False,
-                 gdr: Optional[str] = None, tier1: Optional[str] = None) -> None:
+                 gdr: Optional[str] = None, tier1: Optional[str] = None,
+                 metrics_port: Optional[int] = None,
+                 metrics_file: Optional[str] = None) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
         join_timeout = seconds(join_timeout, "JOIN_TIMEOUT", 60)
@@ -93,7 +100,7 @@ class Job:
              hosts_part=hosts_part, scheduler=scheduler, job_id=job_id, transport=transport,
              tls=tls, bind="127.0.0.1" if bind is None else bind, link=link, join_timeout_s=join_timeout,
              dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr,
-             tier1=tier_one(tier1))
+             tier1=tier_one(tier1), **metrics_outlet(metrics_port, metrics_file))
         options.secret = secret
         self._handle = c_void_p()
         self._pid = os.getpid()
@@ -116,6 +123,15 @@ class Job:
     def address(self) -> str:
         """The scheduler's "host:port"."""
         return str(LIBRARY.telegrad_job_address(self.handle).decode())
+
+    @property
+    def metrics_address(self) -> str:
+        """Where Prometheus reads: "127.0.0.1:9108"; "" without a `metrics_port`."""
+        return str(LIBRARY.telegrad_job_metrics_address(self.handle).decode())
+
+    def metrics_text(self) -> str:
+        """The numbers of its members in this process, in Prometheus' text format."""
+        return text_of("job_metrics", self.handle)
 
     @property
     def role(self) -> int:
@@ -242,6 +258,13 @@ class Job:
 
 _open_jobs: Set[Job] = set()  # they end in order, whoever has forgotten them
 _uncaught: Optional[BaseException] = None
+
+
+def open_jobs() -> List[Job]:
+    """Of this process."""
+    return [job for job in _open_jobs if job._handle and job._pid == os.getpid()]
+
+
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
 

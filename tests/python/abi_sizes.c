@@ -16,7 +16,9 @@ int main(void) {
   printf("abi %d\n", TELEGRAD_ABI);
   STRUCT(telegrad_status, message);
   FIELD(telegrad_status, dead);
-  STRUCT(telegrad_job_options, tier1);
+  STRUCT(telegrad_job_options, metrics_file);
+  FIELD(telegrad_job_options, metrics_port);
+  FIELD(telegrad_job_options, tier1);
   FIELD(telegrad_job_options, gdr);
   FIELD(telegrad_job_options, hosts_part);
   FIELD(telegrad_job_options, scheduler);
