@@ -14,7 +14,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 # The folder alone: the rest of telegrad need not be there.
 sys.path.insert(0, os.path.join(ROOT, "python", "telegrad"))
 launch = importlib.import_module("launch.main")
-from launch import agent_words, hosts, options, plan, submit, verdict  # noqa: E402
+from launch import (agent_words, exposition, hosts, options, plan, status,  # noqa: E402
+                    submit, verdict)
 from launch.errors import Refused  # noqa: E402
 from launch.hosts import Host  # noqa: E402
 from launch.verdict import Ended  # noqa: E402
@@ -221,6 +222,51 @@ class Page(unittest.TestCase):
         there = {flag for action in options.parser()._actions for flag in action.option_strings
                  if flag not in ("-h", "--help", "--version")}
         self.assertEqual(told, there)
+
+
+class Status(unittest.TestCase):
+    PAGE = """# TYPE telegrad_steps_total counter
+telegrad_steps_total{node="n1",role="worker",rank="0"} 100
+telegrad_memory_bytes{node="n1",kind="now"} 3e+08
+telegrad_push_wire_bytes_total{node="n1",role="worker",rank="0",codec="2bit"} 1e+06
+telegrad_push_raw_bytes_total{node="n1",role="worker",rank="0",codec="2bit"} 1.5e+07
+telegrad_waited_for_seconds_total{node="n1",role="server",rank="0",worker="0"} 9
+telegrad_waited_for_seconds_total{node="n1",role="server",rank="0",worker="1"} 1
+no line of the format
+"""
+
+    def seen(self, at, text):
+        return status.members_of([exposition.samples_of(text)], at)
+
+    def test_rates_are_of_the_time_between(self):
+        rows = status.rows_of(self.seen(3.0, self.PAGE.replace("} 100", "} 150")
+                                        .replace("} 1e+06", "} 3e+06")),
+                              self.seen(1.0, self.PAGE))
+        self.assertEqual(rows[0], ["n1", "worker/0", "150", "25", "1 MB/s", "-", "5.0", "-",
+                                   "300 MB", ""])
+        self.assertEqual([row[1] for row in rows], ["worker/0", "server/0"])
+
+    def test_who_is_slow_is_named(self):
+        later = self.seen(2.0, self.PAGE.replace('"0"} 9', '"0"} 19'))
+        self.assertEqual(status.slow_ones(later, self.seen(1.0, self.PAGE)),
+                         {"worker/0": "last in 100 % of waits"})
+        warned = self.seen(3.0, self.PAGE + 'telegrad_stragglers_total{node="n1",role="worker",'
+                           'rank="0",who="worker/1",cause="compute"} 1\n')
+        self.assertEqual(status.slow_ones(warned, self.seen(2.0, self.PAGE))["worker/1"],
+                         "slow: compute")
+
+    def test_files_and_places(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "a.prom"), "w", encoding="ascii") as file:
+                file.write(self.PAGE)
+            text = io.StringIO()
+            self.assertEqual(status.show([folder], text), 0)
+            self.assertIn("worker/0", text.getvalue())
+        for wrong in ("n1:http", "n1:0", ":70000"):
+            with self.assertRaisesRegex(Refused, "HOST:PORT"):
+                status.Places([wrong])
+        with self.assertRaisesRegex(Refused, "--metrics-port"):
+            status.show(["/none/such"])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
 """What Prometheus reads of a job: while it runs, stands still and fails."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import unittest
 import urllib.request
 
@@ -11,6 +15,7 @@ import prometheus_text
 from harness import ENDLESS, SHORT, SystemTest, wait_until
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LAUNCH = os.path.join(ROOT, "python", "telegrad-launch")
 # Those that this job has no reason to show.
 ELSEWHERE = {"telegrad_staleness_max_steps", "telegrad_stragglers_total"}
 
@@ -75,6 +80,8 @@ class Running(MetricsTest):
         self.assertEqual(in_source | {"telegrad_series_left_out"}, names_of_page())
         self.check_labels(pages)
         self.check_values(pages)
+        self.check_what_uses_them(names)
+        self.check_table()
 
     def check_labels(self, pages):
         allowed = {"node", "role", "rank", "codec", "collective", "message_size",
@@ -101,6 +108,30 @@ class Running(MetricsTest):
         self.assertIsNotNone(value(server, "telegrad_waited_for_seconds_total", worker="0"))
         self.assertGreater(value(worker, "telegrad_rounds_total", collective="PushPull"), 1)
         self.assertGreater(value(worker, "telegrad_memory_bytes", kind="now"), 1e6)
+
+    def check_what_uses_them(self, names):
+        folder = os.path.join(ROOT, "deploy", "metrics")
+        with open(os.path.join(folder, "dashboard.json"), encoding="utf-8") as file:
+            text = file.read()
+        json.loads(text)
+        with open(os.path.join(folder, "alerts.yml"), encoding="utf-8") as file:
+            text += file.read()
+        used = {re.sub("_(bucket|count|sum)$", "", name)
+                for name in re.findall(r"\btelegrad_\w+", text)}
+        self.assertLessEqual(used, names | ELSEWHERE)
+        self.assertGreater(len(used), 15)
+        if shutil.which("promtool"):
+            subprocess.run(["promtool", "check", "rules",
+                            os.path.join(folder, "alerts.yml")], check=True)
+
+    def check_table(self):
+        shown = subprocess.run(
+            [sys.executable, LAUNCH, "--status", *self.found.values()],
+            stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()
+        rows = {line.split()[1]: line for line in shown.splitlines()}
+        self.assertEqual(set(rows) - {"member"}, {"worker/0", "worker/1", "server/0",
+                                                  "scheduler/0"}, shown)
+        self.assertRegex(rows["worker/1"], r"worker/1 +\d+ +[\d.]+ +[\d.]+ [KM]?B/s")
 
     def test_it_answers_while_the_job_fails(self):
         os.kill(self.member("worker 1"), signal.SIGSTOP)

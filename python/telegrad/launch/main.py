@@ -183,6 +183,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return 0
     output = Output()
     try:
+        if options.status is not None:
+            from . import status
+            return status.show(options.status)
         options.this_command = [os.path.dirname(os.path.abspath(__file__)), *arguments]
         if options.form:
             from . import submit

@@ -86,6 +86,10 @@ def parser() -> argparse.ArgumentParser:
                            help=f"a variable of {who}; without a value this one's")
     shown = made.add_argument_group("instead of starting it")
     shown.add_argument("--dry-run", action="store_true", help="print the commands")
+    shown.add_argument("--status", nargs="*", metavar="PLACE",
+                       help="show who of a running job does what and who is slow, by its "
+                       "metrics: of HOST, HOST:PORT (9108 and up) or a folder of --metrics-file; "
+                       "default: this host")
     shown.add_argument("--print", choices=_FORMS, dest="form",
                        help="print the file to submit to that system")
     shown.add_argument("--image", metavar="IMAGE", help="of --print kubernetes and compose")
@@ -105,7 +109,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     options = made.parse_args(arguments)
     if options.program[:1] == ["--"]:
         del options.program[0]
-    if options.version:
+    if options.version or options.status is not None:
         return options
     if not options.program:
         made.error("no PROGRAM: telegrad-launch -n 2 -- telegrad-train --gc-type int2")
