@@ -170,6 +170,29 @@ class Elsewhere(MetricsTest):
                 self.assertGreater(prometheus_text.value(
                     page, "telegrad_wait_seconds_total", role="worker"), 0)
 
+    def test_tensorboard_has_a_folder_for_each_run(self):
+        self.run_to_end([*SHORT, "--disp-batches", "5", "--compare", "none,2bit",
+                         "--tensorboard", "runs"])
+        for name in ("none-seed0", "2bit-seed0"):
+            files = os.listdir(self.path("runs", name))
+            self.assertEqual(len(files), 1, files)
+            with open(self.path("runs", name, files[0]), "rb") as file:
+                events = file.read()
+            for tag in (b"brain.Event:2", b"train/loss", b"test/accuracy"):
+                self.assertIn(tag, events)
+            self.check_by_tensorboard(self.path("runs", name))
+
+    def check_by_tensorboard(self, folder):
+        try:
+            from tensorboard.backend.event_processing import event_accumulator
+        except ImportError:
+            return  # its bytes are compared in trainer/report
+        read = event_accumulator.EventAccumulator(folder)
+        read.Reload()
+        self.assertEqual([each.step for each in read.Scalars("train/loss")], [5, 10])
+        self.assertGreater(read.Scalars("telegrad/wire_bytes")[1].value, 1000)
+        self.assertEqual([each.step for each in read.Scalars("test/accuracy")], [10])
+
     def test_the_port_follows_bind_with_a_secret(self):
         with open(os.open(self.path("secret"), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(b"s" * 32)

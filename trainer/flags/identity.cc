@@ -52,7 +52,7 @@ constexpr std::pair<FlagGroup, const char*> kGroups[] = {
      "--join-timeout --op-timeout --recalibrate --secret-file --version"},
     {kShown,
      "--explain --keep --log-json --metrics-file --metrics-port --out "
-     "--show-checkpoint --target "
+     "--show-checkpoint --target --tensorboard "
      "--timeline --verbose --what-if"}};
 
 FlagValue ValueOf(const CLI::Option& option) {

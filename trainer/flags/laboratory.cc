@@ -72,6 +72,11 @@ void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options) {
                  "folder for Chrome traces, one of each worker: the stages of "
                  "each tensor in three steps, the 6th to 8th")
       ->group(group);
+  app.add_option(
+         "--tensorboard", options.tensorboard,
+         "folder for TensorBoard's event files, a folder in it for each "
+         "run: loss, accuracy, speed and bytes while it trains")
+      ->group(group);
 }
 
 absl::Status SettleEmulation(const std::optional<Placement>& placement,
@@ -151,6 +156,9 @@ absl::Status FinishLaboratoryFlags(const TrainOptions& options) {
   const LaboratoryOptions& laboratory = options.laboratory;
   if (!laboratory.timeline.empty() && !laboratory.explain) {
     RETURN_IF_ERROR(MakeFolder("--timeline", laboratory.timeline));
+  }
+  if (!laboratory.tensorboard.empty() && !laboratory.explain) {
+    RETURN_IF_ERROR(MakeFolder("--tensorboard", laboratory.tensorboard));
   }
   if (options.given.contains("--what-if")) {
     RETURN_IF_ERROR(ParseLinks(laboratory.what_if).status());

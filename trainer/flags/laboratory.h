@@ -28,8 +28,9 @@ struct LaboratoryOptions {
   int jobs = 1;              // runs at the same time
   bool continues = false;    // with what --out has of the same command
   std::vector<FlagValue> identity = {};
-  Facts facts = {};      // FactsOf the command line
-  std::string timeline;  // folder for Chrome traces; "": none
+  Facts facts = {};         // FactsOf the command line
+  std::string timeline;     // folder for Chrome traces; "": none
+  std::string tensorboard;  // folder for event files; "": none
 };
 
 void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options);

@@ -194,8 +194,9 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
   }
   RETURN_IF_ERROR(FinishOptimizerFlags(raw.optimizer, options));
   RETURN_IF_ERROR(FinishMemberFlags(app, options));
-  const std::string empty =
-      ExplainEmpty(app, {"--checkpoint", "--out", "--lr-mult", "--wd-mult"});
+  const std::string empty = ExplainEmpty(
+      app,
+      {"--checkpoint", "--out", "--tensorboard", "--lr-mult", "--wd-mult"});
   if (!empty.empty()) return absl::InvalidArgumentError(empty);
   options.benchmark = raw.benchmark == 1;
   if (!options.internal_job.empty()) options.job_id = options.internal_job;

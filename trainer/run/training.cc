@@ -431,7 +431,8 @@ void Training::ShowBetween(int epoch, int64_t batch, double evaluated) {
 
 void Training::Report(int epoch, int64_t batch) {
   const int64_t workers = context_.store.group().num_workers();
-  context_.observer.OnProgress(ProgressAt(epoch, batch));
+  const Progress::State progress = ProgressAt(epoch, batch);
+  context_.observer.OnProgress(progress);
   shown_at_ = Clock::now();
   since_display_ = {};
   display_seconds_ = 0;
@@ -450,6 +451,9 @@ void Training::Report(int epoch, int64_t batch) {
   guard_news_.Tell(reports, step_, context_);
   point.wire_bytes =
       workers * (traffic.push_wire_bytes + traffic.pull_wire_bytes);
+  if (context_.tensorboard != nullptr) {
+    context_.tensorboard->Add(point, progress.samples_per_s);
+  }
   summary_.points.push_back(point);
   since_point_ = {};
 }
@@ -499,6 +503,9 @@ absl::Status Training::Evaluate(int epoch) {
   summary_.accuracy =
       Ratio(static_cast<double>(total.num_correct), total.num_samples);
   summary_.loss = Ratio(total.loss_sum, total.num_samples);
+  if (context_.tensorboard != nullptr) {
+    context_.tensorboard->AddTest(step_, summary_.accuracy, summary_.loss);
+  }
   if (!summary_.points.empty()) {
     summary_.points.back().test_accuracy = summary_.accuracy;
     summary_.points.back().test_loss = summary_.loss;

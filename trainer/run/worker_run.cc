@@ -125,6 +125,13 @@ absl::Status RunOnce(const Setting& setting, uint64_t seed, DistOptions dist,
                      .data = life.data,
                      .warnings = life.warnings,
                      .outlived = life.outlived};
+  std::unique_ptr<TensorBoard> tensorboard;
+  const std::string events =
+      TracePrefix(options.laboratory.tensorboard, setting.name, seed);
+  if (!events.empty() && store->group().rank() == 0) {
+    ASSIGN_OR_RETURN(tensorboard, TensorBoard::Open(events));
+    context.tensorboard = tensorboard.get();
+  }
   for (const std::string& why : {options.store_why, setting.allow_why}) {
     if (why.empty()) continue;
     first.OnNotice(why);

@@ -15,6 +15,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/flags/options.h"
 #include "trainer/report/observer.h"
+#include "trainer/report/tensorboard.h"
 #include "trainer/run/step_timeline.h"
 #include "trainer/run/stragglers.h"
 #include "trainer/run/worker_totals.h"
@@ -46,6 +47,7 @@ struct RunContext {
   StepTimeline& timeline;
   StoreMetrics& metrics;
   std::optional<DatasetPair>& data;  // once it is there; outlives the job
+  TensorBoard* tensorboard = nullptr;  // null: no event files, or not here
   // Before the workers first wait for each other.
   std::filesystem::file_time_type started =
       std::filesystem::file_time_type::clock::now();
