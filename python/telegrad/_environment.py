@@ -29,24 +29,25 @@ def is_disabled() -> bool:
     return text == "1"
 
 
-def secret_of_launcher() -> Optional[bytes]:
-    """Of the file $TELEGRAD_SECRET_FILE, if that is set.
+def secret_of_file(given: Optional[str] = None) -> Optional[bytes]:
+    """Of the `given` file, else of $TELEGRAD_SECRET_FILE; None: neither is there.
 
     Raises:
         AuthenticationError: a file that cannot be read, or that others can.
     """
-    path = os.environ.get("TELEGRAD_SECRET_FILE")
+    name = "secret_file" if given else "TELEGRAD_SECRET_FILE"
+    path = given or os.environ.get("TELEGRAD_SECRET_FILE")
     if not path:
         return None
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             about = os.fstat(file.fileno())
             if about.st_uid != os.geteuid() or about.st_mode & 0o077:
-                raise AuthenticationError(f"TELEGRAD_SECRET_FILE={path}: another user can read "
-                                          f"it; run: chmod 600 {path}")
+                raise AuthenticationError(f"{name}={path}: another user can read it; "
+                                          f"run: chmod 600 {path}")
             return file.read(4097)
     except OSError as why:
-        raise AuthenticationError(f"TELEGRAD_SECRET_FILE={path}: {why.strerror}") from why
+        raise AuthenticationError(f"{name}={path}: {why.strerror}") from why
 
 
 def metrics_outlet(port: Optional[int], file: Optional[str]) -> Dict[str, Any]:

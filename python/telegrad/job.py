@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Set
 from . import _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
                        interruptible, text_of)
-from ._environment import metrics_outlet, seconds, secret_of_launcher, tier_one
+from ._environment import metrics_outlet, seconds, secret_of_file, tier_one
 from ._log import LOGGER
 from .errors import Error, UsageError, WrongOrder
 
@@ -88,7 +88,7 @@ class Job:
             if value == 0:  # which in C stands for the standard
                 raise UsageError(f"{name}=0: more is wanted")
         if from_launcher:
-            secret = secret_of_launcher() if secret is None else secret
+            secret = secret_of_file() if secret is None else secret
             bind = os.environ.get("TELEGRAD_BIND") if bind is None else bind
         if secret is not None and not isinstance(secret, bytes):
             raise UsageError(f"secret of {type(secret).__name__}: bytes are wanted")

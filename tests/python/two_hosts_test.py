@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import workers
@@ -24,17 +25,22 @@ model(torch.randn(4, 30)).sum().backward()
 
 
 class TwoHosts(unittest.TestCase):
-    def step(self, hosts, env, **more):
+    def step(self, hosts, env, of_first={}, code=0, **more):
+        """What both say; `of_first`: further variables of rank 0."""
         both = two_hosts.TwoHosts(hosts, **more)
         self.addCleanup(both.close)
         runs = [subprocess.Popen(
             both.on(rank, [sys.executable, "-c", STEP]), stderr=subprocess.PIPE,
             env={**os.environ, "INIT": "env://", "RANK": str(rank), "WORLD_SIZE": "2",
-                 "MASTER_PORT": "29503", "GLOO_SOCKET_IFNAME": f"v{rank}", **env})
+                 "MASTER_PORT": "29503", "GLOO_SOCKET_IFNAME": f"v{rank}", **env,
+                 **({} if rank else of_first)})
             for rank in range(2)]
+        errors = []
         for run in runs:
             error = run.communicate(timeout=100)[1].decode()
-            self.assertEqual(run.returncode, 0, error)
+            self.assertEqual(run.returncode, code, error)
+            errors.append(error)
+        return errors
 
     def test_of_one_host_name(self):
         self.step((LOCAL, LOCAL), {"MASTER_ADDR": "10.77.0.1"}, names=("na", "na"))
@@ -43,7 +49,25 @@ class TwoHosts(unittest.TestCase):
         self.step((HEAD, LOCAL + "10.77.0.1 na\n"), {"MASTER_ADDR": "na"})
 
     def test_met_by_an_address_of_init_method(self):
-        self.step((HEAD, LOCAL), {"INIT": "tcp://10.77.0.1:29503"})
+        said = self.step((HEAD, LOCAL), {"INIT": "tcp://10.77.0.1:29503"})
+        self.assertEqual("".join(said).count("which authenticates nobody"), 1, said)
+
+    def test_a_secret_of_a_file(self):
+        with tempfile.NamedTemporaryFile() as secret:
+            secret.write(os.urandom(32))
+            secret.flush()
+            said = self.step((LOCAL, LOCAL), {
+                "MASTER_ADDR": "10.77.0.1", "TELEGRAD_SECRET_FILE": secret.name})
+        self.assertNotIn("authenticates nobody", "".join(said))
+
+    def test_a_secret_of_one_host_alone_is_refused(self):
+        with tempfile.NamedTemporaryFile() as secret:
+            secret.write(os.urandom(32))
+            secret.flush()
+            said = self.step((LOCAL, LOCAL), {"MASTER_ADDR": "10.77.0.1"}, code=31,
+                             of_first={"TELEGRAD_SECRET_FILE": secret.name})
+        for each in said:
+            self.assertIn("secret: rank 0 has a file, rank 1 has no file", each)
 
     def test_ipv6_alone(self):
         self.step((LOCAL, LOCAL), {"MASTER_ADDR": "fd77::1"}, v4=False)

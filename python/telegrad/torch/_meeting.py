@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import difflib
+import hmac
 import inspect
 import json
+import logging
 import os
 import secrets
 import socket
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit
 
 import torch.distributed as dist
 
-from .._environment import seconds, tier_one
+from .._environment import secret_of_file, seconds, tier_one
 from ..errors import Error, JoinTimeout, Mismatch, UsageError, WrongOrder, make_error
 from ..job import Job
 from ._alike import check_alike, plain
@@ -25,6 +27,13 @@ _REFUSED = "!"  # before exit code and reason, in place of an address
 _INTERNAL = 11  # TELEGRAD_INTERNAL: the exit code says what it is
 _LONGEST_PAUSE_S = 0.25
 _FAREWELL_S = 5.0  # for the others to read why: rank 0 may have the store
+_log = logging.getLogger("telegrad")
+_OPEN_STORE = (
+    "the job's secret travels through the store of torch.distributed, which authenticates nobody: "
+    "who reaches the port of MASTER_ADDR can read it, join the job, and read and change "
+    "gradients; name a file of 32 random bytes, the same on all hosts, by secret_file= or "
+    "TELEGRAD_SECRET_FILE, or start the ranks by telegrad-launch")
+_has_said = []  # that, once
 _num_meetings: Dict[Tuple[int, ...], int] = {}  # of these ranks
 
 
@@ -192,14 +201,27 @@ def _scheduler_bind(notes: List[Dict[str, Any]]) -> str:
                      "reach it: say bind=ADDRESS, of this host")
 
 
+def _secret(of_file: Optional[bytes], drawn: bytes) -> bytes:
+    """Of one job: `drawn` tells those apart that have one file."""
+    return drawn if of_file is None else hmac.digest(of_file, drawn, "sha256")
+
+
+def _say_if_open(of_file: Optional[bytes], host: str) -> None:
+    """Once, of rank 0, for ranks of several hosts."""
+    if of_file is None and not _is_loopback(host) and not _has_said:
+        _has_said.append(True)
+        _log.warning(_OPEN_STORE)
+
+
 def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
                  hosts_part: bool = False, group: Optional[Any] = None,
                  parameters: Iterable[Any] = (), settings: Mapping[str, Any] = {},
                  **options: Any) -> Job:
     """A job of a process group's ranks (None: of the default one); all call it. Its
     rank 0 has the scheduler, the first `servers` ranks (all, unless it says otherwise)
-    have one server each; with `hosts_part` there are none. Address and secret travel
-    through the default group's store. Where some of `parameters` are on a GPU network
+    have one server each; with `hosts_part` there are none. The address travels through
+    the default group's store, and so does the secret, unless it is in `secret_file` or
+    $TELEGRAD_SECRET_FILE. Where some of `parameters` are on a GPU network
     cards may use its memory, unless the option `gdr` says otherwise.
 
     Raises:
@@ -220,23 +242,26 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
     options.update(rank=rank, num_workers=world, num_servers=servers,
                    servers_here=int(rank < servers and not hosts_part),
                    hosts_part=hosts_part)
-    own = plain({**settings, "servers": servers, "tier1": tier_one(options.get("tier1"))})
+    of_file = secret_of_file(options.pop("secret_file", None))
+    own = plain({**settings, "servers": servers, "tier1": tier_one(options.get("tier1")),
+                 "secret": "no file" if of_file is None else "a file"})
     if rank > 0:
         board.put(f"note/{rank}", json.dumps({
             "host": _host_identity(), "settings": own,
             "address": _towards(_master()) or _towards(_ELSEWHERE)}))
         address = board.scheduler(rank)
-        secret = bytes.fromhex(board.get("secret"))
+        secret = _secret(of_file, bytes.fromhex(board.get("secret")))
         # "auto" is loopback where the scheduler is.
         return Job(address, bind=bind or "auto", secret=secret, **options).join()
     try:
         notes = [json.loads(board.get(f"note/{other}")) for other in range(1, world)]
         check_alike([own, *(note["settings"] for note in notes)], ranks)
         host = _scheduler_bind(notes) if bind in (None, "auto") else bind
-        secret = secrets.token_bytes(32)
-        board.put("secret", secret.hex())
+        _say_if_open(of_file, host)
+        drawn = secrets.token_bytes(32)
+        board.put("secret", drawn.hex())
         job = Job(f"[{host}]:0" if ":" in host else f"{host}:0", has_scheduler=True,
-                  bind=host, secret=secret, **options)
+                  bind=host, secret=_secret(of_file, drawn), **options)
     except Error as why:
         board.refuse(why, world)
         raise
