@@ -46,7 +46,7 @@ struct RunContext {
   MachineDetection& detection;
   StepTimeline& timeline;
   StoreMetrics& metrics;
-  std::optional<DatasetPair>& data;  // once it is there; outlives the job
+  std::optional<DatasetPair>& data;    // once it is there; outlives the job
   TensorBoard* tensorboard = nullptr;  // null: no event files, or not here
   // Before the workers first wait for each other.
   std::filesystem::file_time_type started =
