@@ -32,6 +32,14 @@ std::string NumberText(double value) {
   return std::string(text, end.ptr);
 }
 
+// As people write it: not 5e-04.
+std::string BoundText(double bound) {
+  char text[32];
+  const auto end =
+      std::to_chars(text, text + sizeof(text), bound, std::chars_format::fixed);
+  return std::string(text, end.ptr);
+}
+
 // Labels come from names of tensors, hosts and codecs, which may be anything.
 std::string Escaped(const std::string& value) {
   std::string text;
@@ -110,7 +118,7 @@ void MetricsPage::Add(const Metric& metric, const DurationHistogram& durations,
   for (size_t i = 0; i <= kBounds.size(); ++i) {
     sum += durations.count(i);
     const std::string bound =
-        i < kBounds.size() ? NumberText(kBounds[i]) : "+Inf";
+        i < kBounds.size() ? BoundText(kBounds[i]) : "+Inf";
     AddLine(metric, "_bucket",
             absl::StrCat(text, text.empty() ? "" : ",", "le=\"", bound, "\""),
             static_cast<double>(sum));
