@@ -2,6 +2,7 @@
 import contextlib
 import importlib
 import io
+import json
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "python", "telegrad"))
 launch = importlib.import_module("launch.main")
 from launch import (agent_words, exposition, hosts, options, plan, status,  # noqa: E402
-                    submit, verdict)
+                    submit, timelines, verdict)
 from launch.errors import Refused  # noqa: E402
 from launch.hosts import Host  # noqa: E402
 from launch.verdict import Ended  # noqa: E402
@@ -267,6 +268,63 @@ no line of the format
                 status.Places([wrong])
         with self.assertRaisesRegex(Refused, "--metrics-port"):
             status.show(["/none/such"])
+
+
+class Timelines(unittest.TestCase):
+    """Two workers and a server; one step of 1 ms, after which each has the sum."""
+
+    @staticmethod
+    def trace(name, pid, stage, times, ahead):
+        row = {"ph": "M", "name": "thread_name", "pid": pid, "tid": 3,
+               "args": {"name": "w, chunk 0"}}
+        return name, [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}, row,
+                      *({"ph": "X", "name": stage, "pid": pid, "tid": 3, "ts": begin + ahead,
+                         "dur": end - begin} for begin, end in times)]
+
+    def folder_of(self, server_ahead, worker_ahead):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for name, events in (
+                # A step before it, of which the server has noted nothing.
+                self.trace("worker0", 0, "network and server", [(0, 300), (1000, 1400)], 0),
+                self.trace("worker1", 1, "network and server", [(1100, 1500)], worker_ahead),
+                self.trace("server0", 100000, "sum", [(1200, 1300)], server_ahead)):
+            with open(os.path.join(folder.name, f"2bit-seed0-{name}.json"), "w",
+                      encoding="utf-8") as file:
+                json.dump(events, file)
+        return folder.name
+
+    def merged(self, folder):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(timelines.merge_folder(folder), 0)
+        with open(os.path.join(folder, "2bit-seed0-all.json"), encoding="utf-8") as file:
+            events = json.load(file)
+        return said.getvalue(), {each["pid"]: each["ts"] for each in events if each["ph"] == "X"}
+
+    def test_clocks_that_may_be_alike_stay(self):
+        said, starts = self.merged(self.folder_of(0, 50))
+        self.assertIn("worker0, worker1, server0; clocks set back: none", said)
+        self.assertEqual(starts, {0: 1000, 1: 1150, 100000: 1200})
+
+    def test_clocks_that_differ_are_set_alike(self):
+        said, starts = self.merged(self.folder_of(5e6, -7e6))
+        self.assertIn("server0 by 5000.", said)
+        for pid, start in ((0, 1000), (1, 1100), (100000, 1200)):
+            self.assertLessEqual(abs(starts[pid] - start), 400)
+
+    def test_what_is_there_of_a_job_that_ended_early_is_merged(self):
+        folder = self.folder_of(0, 0)
+        os.remove(os.path.join(folder, "2bit-seed0-worker0.json"))
+        said, starts = self.merged(folder)
+        self.assertEqual(starts, {1: 1100, 100000: 1200}, said)
+        for text in ("[", "{}", "[1]", '[{"name": "thread_name"}]'):
+            with open(os.path.join(folder, "a-worker0.json"), "w", encoding="utf-8") as file:
+                file.write(text)
+            with self.assertRaisesRegex(Refused, "a-worker0.json is no trace"), \
+                    contextlib.redirect_stdout(io.StringIO()):
+                timelines.merge_folder(folder)
+        with self.assertRaisesRegex(Refused, "no traces"):
+            timelines.merge_folder(os.path.join(folder, "none"))
 
 
 if __name__ == "__main__":

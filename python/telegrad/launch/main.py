@@ -186,6 +186,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
         if options.status is not None:
             from . import status
             return status.show(options.status)
+        if options.merge_timelines:
+            from . import timelines
+            return timelines.merge_folder(options.merge_timelines)
         options.this_command = [os.path.dirname(os.path.abspath(__file__)), *arguments]
         if options.form:
             from . import submit

@@ -90,6 +90,9 @@ def parser() -> argparse.ArgumentParser:
                        help="show who of a running job does what and who is slow, by its "
                        "metrics: of HOST, HOST:PORT (9108 and up) or a folder of --metrics-file; "
                        "default: this host")
+    shown.add_argument("--merge-timelines", metavar="FOLDER",
+                       help="of the traces that --timeline FOLDER has left, one of each run, "
+                       "with clocks of hosts set alike")
     shown.add_argument("--print", choices=_FORMS, dest="form",
                        help="print the file to submit to that system")
     shown.add_argument("--image", metavar="IMAGE", help="of --print kubernetes and compose")
@@ -109,7 +112,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     options = made.parse_args(arguments)
     if options.program[:1] == ["--"]:
         del options.program[0]
-    if options.version or options.status is not None:
+    if options.version or options.status is not None or options.merge_timelines:
         return options
     if not options.program:
         made.error("no PROGRAM: telegrad-launch -n 2 -- telegrad-train --gc-type int2")
