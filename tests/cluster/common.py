@@ -22,6 +22,7 @@ class Common:
     flags = []  # of every job here; `far` where no launcher makes the secret
     killed = 20  # what is recorded of a job whose worker was killed
     makes_secret = True  # what starts the job here
+    late = r"join deadline of 5.0 s passed; missing: worker/1"
 
     def job(self, *words):
         """A process that ends with the job. Those that need it get `flags`."""
@@ -103,7 +104,7 @@ class Common:
     @whole
     def test_who_does_not_come_is_named_when_the_join_timeout_has_passed(self):
         text = self.ends(self.job(*self.ranks('[ "$rank" = 0 ] || exec sleep 12')), 25)
-        self.assertRegex(text, "join deadline of 5.0 s passed; missing: worker/1")
+        self.assertRegex(text, self.late)
 
     @whole
     def test_another_secret_is_refused(self):

@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,19 @@ class Run(unittest.TestCase):
         self.assertEqual(after["processes"] - before["processes"], {str(process.pid)})
         self.assertIn(os.path.basename(shared.name),
                       after["shared memory"] - before["shared memory"])
+
+    def test_every_section_of_a_page_that_has_commands_is_typed(self):
+        root = os.path.dirname(os.path.dirname(os.path.dirname(PATH)))
+        for page, theme in (("slurm", "slurm"), ("mpi", "mpi"), ("ssh", "launch"),
+                            ("gridengine", "gridengine")):
+            with open(f"{root}/docs/deploy/{page}.md") as file:
+                sections = re.split("^## ", file.read(), flags=re.MULTILINE)[1:]
+            with open(f"{root}/tests/cluster/{theme}_test.py") as file:
+                source = file.read()
+            for section in sections:
+                heading = section.splitlines()[0]
+                if "\n\n    " in section and heading != "Limits":  # what Slurm prints
+                    self.assertIn(f'"{heading}"', source, page)
 
     def test_without_a_cluster_it_says_which_there_are(self):
         for words in ([], ["yarn"]):
