@@ -70,7 +70,8 @@ class GridEngine(ClusterCase, Common):
         process = self.start(["sh", "-ec", "\n".join([*commands, wait])])
         process.messages = process.log
         self.end(process, 0)
-        self.assertEqual(set(self.accounts(process)), {0})
+        said = "".join(map(self.text, glob.glob("*.o*", root_dir=self.folder)))
+        self.assertEqual(set(self.accounts(process)), {0}, said)
         return process
 
     def text(self, name):
