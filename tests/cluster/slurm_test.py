@@ -172,7 +172,7 @@ class Page(SlurmCase):
     def test_the_time_limit_ends_jobs_and_the_signal_before_it_in_order(self):
         # A minute is the least; Slurm looks twice in it.
         signalled = self.follow("A real job", lambda text: text.replace("--time=10", "--time=1")
-                                .replace("TERM@30", "TERM@55").replace("epochs 60", "epochs 60000"))
+                                .replace("TERM@30", "TERM@55").replace("epochs 20", "epochs 20000"))
         with open(f"{self.folder}/limit.sh", "w") as file:
             words = shlex.join([TRAIN, *ENDLESS, *self.far, "--out", "limit"])
             file.write(f"#!/bin/sh\nexec srun -N2 -n2 {words}\n")
