@@ -11,10 +11,12 @@
 #include "kernels/frozen_adam.h"
 #include "kernels/gather.h"
 #include "kernels/host_queue.h"
+#include "kernels/normal_adam.h"
 #include "kernels/prefetch.h"
 #include "kernels/reference.h"
 #include "kernels/reference/frozen_adam.h"
 #include "kernels/reference/gather.h"
+#include "kernels/reference/normal_adam.h"
 #include "kernels/tool_range.h"
 #if TELEGRAD_WITH_CUDA
 #include "kernels/cuda/current_device.h"
@@ -22,6 +24,7 @@
 #include "kernels/cuda/device_queue.h"
 #include "kernels/cuda/frozen_adam.h"
 #include "kernels/cuda/gather.h"
+#include "kernels/cuda/normal_adam.h"
 #include "kernels/cuda/probe.h"
 #endif
 #if TELEGRAD_WITH_NVTX
@@ -227,6 +230,17 @@ const FrozenAdamKernels& FrozenAdamKernelsOf([[maybe_unused]] DeviceKind kind) {
   static constexpr FrozenAdamKernels kFrozen = {reference::ToMean,
                                                 reference::StepByMean};
   return kFrozen;
+}
+
+const NormalAdamKernels& NormalAdamKernelsOf([[maybe_unused]] DeviceKind kind) {
+#if TELEGRAD_WITH_CUDA
+  static constexpr NormalAdamKernels kCudaNormal = {cuda::ToNormal,
+                                                    cuda::StepByNormal};
+  if (kind == DeviceKind::kCuda) return kCudaNormal;
+#endif
+  static constexpr NormalAdamKernels kNormal = {reference::ToNormal,
+                                                reference::StepByNormal};
+  return kNormal;
 }
 
 std::vector<const KernelTable*> AllCpuKernels() {

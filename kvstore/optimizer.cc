@@ -1,11 +1,13 @@
 #include "kvstore/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/device_access.h"
 #include "kernels/frozen_adam.h"
+#include "kernels/normal_adam.h"
 
 namespace telegrad {
 namespace {
@@ -44,6 +46,22 @@ kernels::AdamStep MakeAdamStep(const OptimizerConfig& config,
       .root = static_cast<float>(std::sqrt(1 - Power(beta2, step))),
       .epsilon = config.adam.epsilon,
   };
+}
+
+// What a few steps have seen of an element says less than its neighbours do.
+constexpr double kLeastFloor = 0.02;
+
+// After `steps` steps.
+kernels::NormalStep MakeNormalStep(const OptimizerConfig& config,
+                                   const RateMultipliers& own, uint64_t steps) {
+  const double beta1 = config.adam.beta1;
+  const double rate = static_cast<double>(config.sgd.learning_rate) *
+                      static_cast<double>(own.lr) /
+                      (1 - Power(beta1, steps + 2));
+  return {.floor = static_cast<float>(
+              std::max(kLeastFloor, 1 / (static_cast<double>(steps) + 1))),
+          .mean_rate = static_cast<float>(rate * beta1),
+          .grad_rate = static_cast<float>(rate * (1 - beta1))};
 }
 
 float* Reached(const Buffer& array) {
@@ -120,6 +138,25 @@ void OptimizerState::StepByMean(const OptimizerConfig& config,
   step.root = MakeAdamStep(config, own, frozen_after).root;
   kernels::FrozenAdamKernelsOf(device).step_by_mean(
       sum, Reached(second_), n, step, weight, Reached(first_), stream);
+}
+
+void OptimizerState::ToNormal(const OptimizerConfig& config, size_t n,
+                              float* grad, Stream stream,
+                              DeviceKind device) const {
+  kernels::NormalAdamKernelsOf(device).to_normal(
+      Reached(second_), n, MakeNormalStep(config, {}, num_steps_), grad,
+      stream);
+}
+
+void OptimizerState::StepByNormal(const OptimizerConfig& config,
+                                  const RateMultipliers& own, const float* sum,
+                                  size_t n, float* weight, Stream stream,
+                                  DeviceKind device) {
+  const kernels::NormalStep normal = MakeNormalStep(config, own, num_steps_);
+  ++num_steps_;
+  kernels::NormalAdamKernelsOf(device).step_by_normal(
+      sum, n, MakeAdamStep(config, own, num_steps_), normal, weight,
+      Reached(first_), Reached(second_), stream);
 }
 
 Bytes OptimizerState::CountStep() {

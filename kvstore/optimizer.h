@@ -34,6 +34,17 @@ class OptimizerState {
                   float* weight, Stream stream,
                   DeviceKind device = DeviceKind::kCpu);
 
+  // A step of adam or adamw around a codec of few bits, which loses least where
+  // all elements are of one size: each contributor divides its gradient by the
+  // root of the mean of squares that the steps before left, which all have, in
+  // parts of its block's; the sum of these steps the weights, with Nesterov's
+  // lead. Restore has given memory.
+  void ToNormal(const OptimizerConfig& config, size_t n, float* grad,
+                Stream stream, DeviceKind device = DeviceKind::kCpu) const;
+  void StepByNormal(const OptimizerConfig& config, const RateMultipliers& own,
+                    const float* sum, size_t n, float* weight, Stream stream,
+                    DeviceKind device = DeviceKind::kCpu);
+
   // Counts a step that the caller takes; array 0, which Restore has given.
   Bytes CountStep();
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/frozen_adam.h"
+#include "kernels/normal_adam.h"
 #include "tests/kernels/kernel_test.h"
 
 // Steps of optimizers: the rule by hand, and the same bits everywhere.
@@ -223,6 +224,68 @@ TEST_P(OptimizerTest, FrozenAdamIsTheReferences) {
                                       size_t n, float* w, float* m, float*) {
       FrozenAdamKernelsOf(by.device).to_mean(g, w, n, step, m, Stream{});
     });
+  }
+}
+
+// By hand: the mean of squares is 3, so that s = sqrt((v + 3) / 3) is 1, 1, 2;
+// then g = s * sum / 2, m = g / 2, v = v / 2 + g * g / 2 and
+// w = w - (2 * m + g) / (sqrt(v) + 1).
+TEST_P(OptimizerTest, NormalAdamOfKnownNumbers) {
+  const NormalAdamKernels& normal = NormalAdamKernelsOf(table().device);
+  const NormalStep size = {.floor = 1, .mean_rate = 2, .grad_rate = 1};
+  const AdamStep step = {.rescale = 0.5f,
+                         .beta1 = 0.5f,
+                         .rest1 = 0.5f,
+                         .beta2 = 0.5f,
+                         .rest2 = 0.5f,
+                         .epsilon = 1};
+  Array<float> square(table(), {0, 0, 9});
+  Array<float> grad(table(), {4, -4, 4});
+  normal.to_normal(square.get(), 3, size, grad.get(), Stream{});
+  Wait(table());
+  EXPECT_THAT(grad.values(), ::testing::ElementsAre(4, -4, 2));
+  Array<float> weight(table(), {8, 8, 8});
+  Array<float> mean(table(), {0, 0, 0});
+  normal.step_by_normal(grad.get(), 3, step, size, weight.get(), mean.get(),
+                        square.get(), Stream{});
+  Wait(table());
+  EXPECT_THAT(mean.values(), ::testing::ElementsAre(1, -1, 1));
+  EXPECT_THAT(square.values(), ::testing::ElementsAre(2, 2, 6.5f));
+  const float below = std::sqrt(2.0f) + 1;
+  EXPECT_THAT(weight.values(),
+              ::testing::ElementsAre(8 - 4 / below, 8 + 4 / below,
+                                     8 - 4 / (std::sqrt(6.5f) + 1)));
+}
+
+// A block's mean is its own; where it is 0, gradients stay as they are.
+TEST_P(OptimizerTest, NormalBlocksEndWhereTheyEnd) {
+  const NormalAdamKernels& normal = NormalAdamKernelsOf(table().device);
+  std::vector<float> squares(kNormalBlock, 0.0f);
+  squares.resize(2 * kNormalBlock + 3, 8.0f);
+  const Array<float> square(table(), squares);
+  Array<float> grad(table(), std::vector<float>(squares.size(), 8.0f));
+  normal.to_normal(square.get(), squares.size(), {.floor = 3}, grad.get(),
+                   Stream{});
+  Wait(table());
+  const std::vector<float> got = grad.values();
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i], i < kNormalBlock ? 8.0f : 4.0f) << i;
+  }
+}
+
+TEST_P(OptimizerTest, NormalAdamIsTheReferences) {
+  for (const AdamStep& step : kAdam) {
+    for (const NormalStep& size :
+         {NormalStep{.mean_rate = 0.01f, .grad_rate = 0.001f},
+          NormalStep{.floor = 1}}) {
+      ExpectSameEverywhere(
+          table(), [&](const KernelTable& by, const float* g, size_t n,
+                       float* w, float* m, float* v) {
+            const NormalAdamKernels& normal = NormalAdamKernelsOf(by.device);
+            normal.to_normal(v, n, size, m, Stream{});
+            normal.step_by_normal(g, n, step, size, w, m, v, Stream{});
+          });
+    }
   }
 }
 

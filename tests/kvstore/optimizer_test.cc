@@ -227,5 +227,76 @@ TEST(OptimizerState, GoesOnWithTheMeanAloneWhereItIsFrozen) {
   }
 }
 
+// The rule of ToNormal and StepByNormal in double, of one array.
+struct NormalRule {
+  std::vector<double> w, m, v;
+  int t = 0;  // steps
+
+  // What a gradient's element i is divided by.
+  double SizeOf(size_t i) const {
+    const size_t begin = i / 256 * 256;
+    const size_t end = std::min(v.size(), begin + 256);
+    double mean = 0;
+    for (size_t j = begin; j < end; ++j) mean += v[j];
+    mean /= static_cast<double>(end - begin);
+    return t == 0 ? 1 : std::sqrt(v[i] / mean + std::max(0.02, 1.0 / (t + 1)));
+  }
+
+  // NAdam's step of AdamW by the mean gradient.
+  void Step(const OptimizerConfig& c, const std::vector<double>& g) {
+    const double lr = static_cast<double>(c.sgd.learning_rate);
+    const double wd = static_cast<double>(c.sgd.weight_decay);
+    const double b1 = static_cast<double>(c.adam.beta1);
+    const double b2 = static_cast<double>(c.adam.beta2);
+    ++t;
+    for (size_t i = 0; i < w.size(); ++i) {
+      m[i] = b1 * m[i] + (1 - b1) * g[i];
+      v[i] = b2 * v[i] + (1 - b2) * g[i] * g[i];
+      const double ahead =
+          (b1 * m[i] + (1 - b1) * g[i]) / (1 - std::pow(b1, t + 1));
+      w[i] -= lr * wd * w[i] + lr * ahead /
+                                   (std::sqrt(v[i] / (1 - std::pow(b2, t))) +
+                                    static_cast<double>(c.adam.epsilon));
+    }
+  }
+};
+
+// Two workers' gradients: what codecs get, and, where none is between, a step
+// by their mean.
+TEST(OptimizerState, StepsByNormalGradientsAsNAdam) {
+  constexpr size_t kElems = 300;  // a block and a part of one
+  const OptimizerConfig c = Config(OptimizerKind::kAdamW);
+  const std::vector<double> none(kElems);
+  NormalRule rule{.w = std::vector<double>(kElems, 1.5), .m = none, .v = none};
+  std::vector<float> weight(kElems, 1.5f);
+  OptimizerState state;
+  state.Restore(0, 0, Buffer(4 * kElems));
+  state.Restore(0, 1, Buffer(4 * kElems));
+  for (int t = 1; t <= kSteps; ++t) {
+    std::vector<float> sum(kElems);
+    std::vector<double> mean(kElems);
+    for (const size_t worker : {size_t{0}, size_t{1}}) {
+      std::vector<float> grad(kElems);
+      for (size_t i = 0; i < kElems; ++i) {
+        grad[i] = static_cast<float>(i % 7) * Gradient(t, i + worker);
+        mean[i] += 0.5 * static_cast<double>(grad[i]);
+      }
+      const std::vector<float> raw = grad;
+      state.ToNormal(c, kElems, grad.data(), {});
+      for (size_t i = 0; i < kElems; ++i) {
+        ASSERT_NEAR(static_cast<double>(grad[i]) * rule.SizeOf(i),
+                    static_cast<double>(raw[i]), 1e-5);
+        sum[i] += grad[i];
+      }
+    }
+    state.StepByNormal(c, {}, sum.data(), kElems, weight.data(), {});
+    rule.Step(c, mean);
+    for (size_t i = 0; i < kElems; ++i) {
+      ASSERT_NEAR(static_cast<double>(weight[i]), rule.w[i], 1e-4) << t;
+    }
+  }
+  EXPECT_EQ(state.num_steps(), uint64_t{kSteps});
+}
+
 }  // namespace
 }  // namespace telegrad
