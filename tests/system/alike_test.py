@@ -30,7 +30,7 @@ JOBS = [
         "--gc-warmup-steps": "3", "--gc-guard": "off", "--gc-dense-1d": None,
         "--gc-min-bytes": "0", "--gc-reply": "reencode",
         "--gc-packing": "radix", "--gc-nonfinite": "zero",
-        "--gc-momentum": "off",
+        "--gc-momentum": "off", "--gc-normalize": "off",
         "--optimizer": "nag"}),
     (BASE, {"--compare": "none,2bit", "--lr-schedule": "cosine",
             "--network": "lenet", "--data": "digits:rgb32",

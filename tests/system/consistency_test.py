@@ -111,7 +111,7 @@ class Consistency(SystemTest):
         loss = self.summary()[0]["loss"]
         for cure in (["--gc-type", "2bit", "--adam-freeze-after", "20"],
                      ["--gc-type", "2bit", "--local-steps", "5"],
-                     ["--gc-type", "int4"]):
+                     ["--gc-type", "int4"], ["--gc-type", "int2"]):
             run = self.run_to_end([*flags, *cure])
             self.assertNotIn("bits of an element", run.stdout())
             self.assertLess(self.summary()[0]["loss"], loss, cure)
@@ -122,7 +122,7 @@ class Consistency(SystemTest):
                       run.stdout())
         run = self.run_to_end([*SHORT, "--optimizer", "adam", "--lr", "0.001",
                                "--gc-type", "auto"])
-        self.assertIn("--gc-allow int4: 2 bits or fewer harm adam",
+        self.assertIn("divided by the root of the mean of squares of adam, ",
                       " ".join(self.summary()[0]["decisions"]))
 
     def test_few_bits_before_rmsprop_are_told_and_before_adagrad_not(self):

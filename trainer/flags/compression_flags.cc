@@ -19,6 +19,7 @@ void AddCodecFlags(CLI::App& app, RawCompressionFlags& raw) {
   app.add_option("--compare", raw.compare,
                  "settings to run and compare, separated by commas: a codec, "
                  "then +reply=, +packing=, +threshold=, +momentum=, "
+                 "+normalize=, "
                  "+update-on=, +min-bytes=, +warmup-steps=, or another flag of "
                  "the run: "
                  "none,2bit+reply=reencode,2bit+local-steps=5+lr=0.1")
@@ -56,6 +57,14 @@ void AddCodecFlags(CLI::App& app, RawCompressionFlags& raw) {
                  "than 4 bits and no momentum of its own, else off")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "off", "heavyball", "nesterov"}))
+      ->group(group);
+  app.add_option("--gc-normalize", raw.normalize,
+                 "on: codecs get gradients divided by the root of the mean of "
+                 "squares of adam, adamw or muon's adamw, which then steps "
+                 "with Nesterov's lead; off: as they are. auto: on where a "
+                 "codec is int2, int3 or one of their shared kinds")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "off", "on"}))
       ->group(group);
 }
 
@@ -167,6 +176,7 @@ absl::Status FillSettings(const RawCompressionFlags& raw,
     ASSIGN_OR_RETURN(base.momentum,
                      OfFlag("--gc-momentum", ParsePushMomentum(raw.momentum)));
   }
+  if (raw.normalize != "auto") base.normalize = raw.normalize == "on";
   ASSIGN_OR_RETURN(base.update_on,
                    OfFlag("--update-on", ParseUpdateOn(raw.update_on)));
   RETURN_IF_ERROR(OfFlag("--gc-rule", CheckCodecRules(raw.rules)));

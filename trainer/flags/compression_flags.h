@@ -28,6 +28,7 @@ struct RawCompressionFlags {
   std::string nonfinite = "error";
   std::string update_on = "worker";
   std::string momentum = "auto";
+  std::string normalize = "auto";
 };
 
 void AddCompressionFlags(CLI::App& app, TrainOptions& options,

@@ -29,7 +29,7 @@ constexpr std::pair<FlagGroup, const char*> kGroups[] = {
      "--beta1 --beta2 --bn-stats --chunk-elems --clip-norm --data "
      "--devices --dtype --emulate-workers --epsilon --gc-allow "
      "--gc-dense-1d --gc-guard --gc-min-bytes --gc-momentum "
-     "--gc-nonfinite --gc-packing "
+     "--gc-nonfinite --gc-normalize --gc-packing "
      "--gc-reply --gc-rule --gc-threshold --gc-warmup-steps "
      "--grad-accumulation --image-shape --kv-store --label-smoothing "
      "--local-fragments --local-parameter-device --local-steps "

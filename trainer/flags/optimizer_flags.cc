@@ -154,6 +154,34 @@ float MovableMomentum(const TrainOptions& options) {
   return HasMomentum(options) && !options.has_muon ? options.mom : 0;
 }
 
+// Why codecs cannot get normal gradients; null: they can.
+const char* WhyNotNormal(const TrainOptions& options, const Setting& setting) {
+  return !HasBetas(options) ? kForAdams
+         : IsProfile(options.network)
+             ? "a profile's gradients have no mean of squares"
+         : options.local_steps > 0
+             ? "with --local-steps codecs get changes of weights"
+         : options.adam_freeze_after > 0
+             ? "--adam-freeze-after gives codecs the momentum"
+         : setting.update_on == UpdateOn::kServer ||
+                 options.strategy.has_value()
+             ? "the mean of squares must be on the workers (--update-on "
+               "worker, without --variable-update)"
+             : nullptr;
+}
+
+absl::Status SettleNormal(const TrainOptions& options, Setting& setting) {
+  const char* const why_not = WhyNotNormal(options, setting);
+  if (why_not == nullptr) {
+    ASSIGN_OR_RETURN(const bool is_wanted, WantsNormal(setting.compression));
+    setting.normalizes = setting.normalize.value_or(is_wanted);
+    return absl::OkStatus();
+  }
+  if (!setting.normalize.value_or(false)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--gc-normalize on has no effect: ", why_not));
+}
+
 absl::Status SettleMomentum(const TrainOptions& options, Setting& setting) {
   CompressionConfig& gc = setting.compression;
   const float rate = MovableMomentum(options);
@@ -181,6 +209,7 @@ absl::Status LimitAutomatic(TrainOptions& options) {
   for (Setting& setting : options.settings) {
     if (!setting.is_auto) continue;
     if (!options.given.contains("--gc-allow")) {
+      if (setting.normalizes && !has_muon) continue;
       RETURN_IF_ERROR(
           ParseAllowedCodecs("--gc-allow", kCarefulCodec, setting.compression));
       setting.allow_why =
@@ -190,13 +219,15 @@ absl::Status LimitAutomatic(TrainOptions& options) {
     }
     if (!has_squares) continue;  // a hint follows where one is taken
     for (const std::string& type : setting.compression.types()) {
+      ASSIGN_OR_RETURN(const bool harms,
+                       HarmsSquares(type, setting.normalizes));
+      if (!harms) continue;
       ASSIGN_OR_RETURN(const double bits, BitsOf(type));
-      if (bits >= kLeastBitsForSquares) continue;
       return absl::InvalidArgumentError(absl::StrFormat(
           "--gc-allow %s: %.2f bits of an element per step harm --optimizer "
           "%s; leave it out, or take --local-steps%s",
           type, bits, ToString(options.optimizer),
-          HasBetas(options) ? " or --adam-freeze-after" : ""));
+          HasBetas(options) ? ", --adam-freeze-after or int2" : ""));
     }
   }
   return absl::OkStatus();
@@ -205,6 +236,9 @@ absl::Status LimitAutomatic(TrainOptions& options) {
 }  // namespace
 
 absl::Status SettleFewBits(TrainOptions& options) {
+  for (Setting& setting : options.settings) {
+    RETURN_IF_ERROR(SettleNormal(options, setting));
+  }
   RETURN_IF_ERROR(LimitAutomatic(options));
   for (Setting& setting : options.settings) {
     RETURN_IF_ERROR(SettleMomentum(options, setting));

@@ -50,8 +50,9 @@ constexpr double kMomentumThatHarms = 0.5;
 // Whether the steps have that much, of a network that learns.
 bool MomentumHarmsFewBits(const TrainOptions& options);
 // --gc-type auto before a mean of squares or muon: leaves out what harms them,
-// with the reason; before the first refuses it where it was asked for. Then
-// --gc-momentum: where each setting's momentum is.
+// with the reason; before the first refuses it where it was asked for.
+// --gc-normalize, with which int2 harms no mean of squares; --gc-momentum:
+// where each setting's momentum is.
 absl::Status SettleFewBits(TrainOptions& options);
 
 }  // namespace telegrad

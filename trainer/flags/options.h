@@ -27,6 +27,9 @@ struct Setting {
   UpdateOn update_on = UpdateOn::kWorker;
   // --gc-momentum; none: auto. SettleFewBits fills `compression` by it.
   std::optional<PushMomentum> momentum;
+  // --gc-normalize; none: auto. SettleFewBits decides by it.
+  std::optional<bool> normalize;
+  bool normalizes = false;
   std::string threshold;  // as written
   bool is_auto = false;   // --gc-type auto: where and while it pays
   std::string allow_why;  // what chose --gc-allow; empty: the user, the default

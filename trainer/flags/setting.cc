@@ -53,6 +53,12 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
       setting.threshold = std::string(pair.second);
     } else if (pair.first == "momentum") {
       ASSIGN_OR_RETURN(setting.momentum, ParsePushMomentum(pair.second));
+    } else if (pair.first == "normalize") {
+      setting.normalize = pair.second == "on";
+      if (pair.second != "on" && pair.second != "off") {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "setting '", text, "': '", parts[i], "': there are on and off"));
+      }
     } else if (pair.first == "update-on") {
       ASSIGN_OR_RETURN(setting.update_on, ParseUpdateOn(pair.second));
     } else if (pair.first == "min-bytes") {
@@ -67,11 +73,12 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
     } else if (absl::c_linear_search(kRunFlags, pair.first)) {
       setting.flags.push_back(absl::StrCat("--", pair.first, "=", pair.second));
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "setting '", text, "': '", parts[i],
-          "' is none of reply=, packing=, threshold=, momentum=, update-on=, "
-          "min-bytes=, warmup-steps=, ",
-          absl::StrJoin(kRunFlags, "=, "), "="));
+      return absl::InvalidArgumentError(
+          absl::StrCat("setting '", text, "': '", parts[i],
+                       "' is no NAME=VALUE of reply, packing, threshold, "
+                       "momentum, normalize, update-on, min-bytes, "
+                       "warmup-steps, ",
+                       absl::StrJoin(kRunFlags, ", ")));
     }
   }
   if (setting.is_auto && setting.update_on == UpdateOn::kServer) {

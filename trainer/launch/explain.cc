@@ -338,8 +338,7 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
                     "  auto: these are the codecs it may use; a run measures "
                     "first and sends floats where that is faster\n");
   }
-  for (const std::string& line :
-       PlanWarnings(reports, setting.compression, options)) {
+  for (const std::string& line : PlanWarnings(reports, setting, options)) {
     absl::StrAppend(&text, "  ", line, "\n");
   }
   return text;

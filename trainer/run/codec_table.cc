@@ -49,7 +49,7 @@ double BitsOf(const TensorReport& report) {
 }
 
 void WarnOfFewBits(const std::vector<TensorReport>& reports,
-                   const TrainOptions& options,
+                   const TrainOptions& options, bool is_normal,
                    std::vector<std::string>& warnings) {
   std::set<std::string> told;
   for (const TensorReport& report : reports) {
@@ -57,12 +57,16 @@ void WarnOfFewBits(const std::vector<TensorReport>& reports,
     if (bits >= kLeastBitsForSquares || !told.insert(report.codec).second) {
       continue;
     }
+    const bool can_be_normal = WantsNormal(report.codec).value_or(false);
+    if (is_normal && can_be_normal) continue;
     warnings.push_back(absl::StrFormat(
         "warning: %s sends %.2f bits of an element in each step, and the mean "
         "of squares of %s takes what is held back for noise (1-bit Adam, arXiv "
         "2102.02888): take %s--local-steps H, or int4",
         report.codec, bits, ToString(options.optimizer),
-        HasBetas(options) ? "--adam-freeze-after STEPS, " : ""));
+        !HasBetas(options) ? ""
+        : can_be_normal    ? "--gc-normalize on, --adam-freeze-after STEPS, "
+                           : "int2, --adam-freeze-after STEPS, "));
   }
 }
 
@@ -131,8 +135,9 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports) {
 }
 
 std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
-                                      const CompressionConfig& gc,
+                                      const Setting& setting,
                                       const TrainOptions& options) {
+  const CompressionConfig& gc = setting.compression;
   const bool has_momentum = gc.momentum != PushMomentum::kNone;
   const float momentum = HasMomentum(options) ? options.mom : 0;
   std::set<std::string> reasons;
@@ -157,7 +162,9 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
         "optimizer's: --mom 0 in place of %g is what its paper means",
         momentum));
   }
-  if (StepsByMeanSquares(options)) WarnOfFewBits(reports, options, warnings);
+  if (StepsByMeanSquares(options)) {
+    WarnOfFewBits(reports, options, setting.normalizes, warnings);
+  }
   if (MomentumHarmsFewBits(options) && !options.benchmark && !has_momentum) {
     HintAtMomentum(reports, options, warnings);
   }
@@ -189,7 +196,15 @@ void TellPlan(RunContext& context, int64_t num_steps) {
                                                : ""));
     context.observer.OnNotice(context.decisions.back());
   }
-  for (const std::string& line : PlanWarnings(reports, gc, options)) {
+  if (context.setting.normalizes) {
+    context.decisions.push_back(absl::StrFormat(
+        "codecs get gradients divided by the root of the mean of squares of "
+        "%s, which steps with Nesterov's lead (--gc-normalize)",
+        options.has_muon ? "muon's adamw" : ToString(options.optimizer)));
+    context.observer.OnNotice(context.decisions.back());
+  }
+  for (const std::string& line :
+       PlanWarnings(reports, context.setting, options)) {
     context.Warn(line);
   }
   const bool skips = gc.nonfinite == NonFinitePolicy::kSkip;

@@ -19,7 +19,7 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports);
 // codec with a momentum of its own beside the optimizer's, and codes of few
 // bits before a mean of squares (StepsByMeanSquares) or momentum.
 std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
-                                      const CompressionConfig& gc,
+                                      const Setting& setting,
                                       const TrainOptions& options);
 
 // Both, to the observer; codecs that a run of so many steps never sees; and

@@ -27,6 +27,26 @@ GradientExchange::~GradientExchange() {
   }
 }
 
+void GradientExchange::Prepare(const Replica& replica, size_t index) {
+  if (replica.states.empty()) return;
+  const OptimizerState& state = replica.states[index];
+  const bool is_frozen = IsFrozen(state);
+  const bool is_normal = normalizes_ && !IsMuons(replica, index);
+  if (!is_frozen && !is_normal) return;
+  const Network& network = *replica.network;
+  const Parameter& parameter = network.parameters()[index];
+  const size_t n = parameter.num_elements;
+  const kernels::DeviceScope scope(network.device());
+  float* const grad = Reached(network, parameter.grad, n);
+  const DeviceKind kind = network.device().kind;
+  if (is_normal) {
+    state.ToNormal(optimizer_, n, grad, network.stream(), kind);
+    return;
+  }
+  state.ToMean(optimizer_, rates_[index], Reached(network, parameter.weight, n),
+               n, grad, network.stream(), kind);
+}
+
 void GradientExchange::Push(size_t index, int priority) {
   if (num_pending_ == 0) clock_.StartStep();
   clock_.Push(Clock::now());
@@ -35,14 +55,7 @@ void GradientExchange::Push(size_t index, int priority) {
   for (const Replica& replica : replicas_) {
     const Parameter& parameter = replica.network->parameters()[index];
     const size_t n = parameter.num_elements;
-    if (!replica.states.empty() && IsFrozen(replica.states[index])) {
-      const Network& network = *replica.network;
-      const kernels::DeviceScope scope(network.device());
-      replica.states[index].ToMean(optimizer_, rates_[index],
-                                   Reached(network, parameter.weight, n), n,
-                                   Reached(network, parameter.grad, n),
-                                   network.stream(), network.device().kind);
-    }
+    Prepare(replica, index);
     grads.push_back(ViewOf(*replica.network, parameter.grad, n));
     outs.push_back(
         replica.pulled.empty()
@@ -85,6 +98,33 @@ absl::Status GradientExchange::FinishAll() {
   return absl::OkStatus();
 }
 
+void GradientExchange::StepReplica(Replica& replica, size_t index) {
+  const Parameter& parameter = replica.network->parameters()[index];
+  const Network& network = *replica.network;
+  const size_t n = parameter.num_elements;
+  if (!replica.pulled.empty()) {
+    CopyOn(network, replica.pulled[index].as<float>(), n, parameter.weight);
+    return;
+  }
+  OptimizerState& state = replica.states[index];
+  const bool is_frozen = IsFrozen(state);
+  if (!is_frozen && (!normalizes_ || IsMuons(replica, index))) {
+    StepTensor(replica, index, steps_[index], rates_[index]);
+    return;
+  }
+  const kernels::DeviceScope scope(network.device());
+  const float* const sum = Reached(network, parameter.grad, n);
+  float* const weight = Reached(network, parameter.weight, n);
+  const DeviceKind kind = network.device().kind;
+  if (is_frozen) {
+    state.StepByMean(steps_[index], rates_[index], frozen_after_, sum, n,
+                     weight, network.stream(), kind);
+  } else {
+    state.StepByNormal(steps_[index], rates_[index], sum, n, weight,
+                       network.stream(), kind);
+  }
+}
+
 absl::Status GradientExchange::Step(size_t index) {
   RETURN_IF_ERROR(tickets_[index].Wait(Clock::now() + timeout_));
   is_pending_[index] = false;
@@ -93,22 +133,8 @@ absl::Status GradientExchange::Step(size_t index) {
   }
   const TimePoint start = Clock::now();
   for (Replica& replica : replicas_) {
-    const Parameter& parameter = replica.network->parameters()[index];
-    const Network& network = *replica.network;
-    const size_t n = parameter.num_elements;
-    if (!replica.pulled.empty()) {
-      CopyOn(network, replica.pulled[index].as<float>(), n, parameter.weight);
-    } else if (IsFrozen(replica.states[index])) {
-      const kernels::DeviceScope scope(network.device());
-      replica.states[index].StepByMean(steps_[index], rates_[index],
-                                       frozen_after_,
-                                       Reached(network, parameter.grad, n), n,
-                                       Reached(network, parameter.weight, n),
-                                       network.stream(), network.device().kind);
-    } else {
-      StepTensor(replica, index, steps_[index], rates_[index]);
-    }
-    RETURN_IF_ERROR(LaunchStatus(network.device()));
+    StepReplica(replica, index);
+    RETURN_IF_ERROR(LaunchStatus(replica.network->device()));
   }
   if (timeline_ != nullptr) {
     timeline_->Note("apply", start, static_cast<Key>(index));

@@ -49,6 +49,9 @@ class GradientExchange {
     frozen_after_ = static_cast<uint64_t>(steps);
   }
 
+  // Codecs get gradients of one size: OptimizerState::ToNormal.
+  void set_normalizes(bool normalizes) { normalizes_ = normalizes; }
+
   // Pushes tensor `index` of all devices, which must be finished. Larger
   // priorities go first.
   void Push(size_t index, int priority);
@@ -70,6 +73,9 @@ class GradientExchange {
 
  private:
   absl::Status Step(size_t index);
+  // What a worker makes of its gradient in front of the codec.
+  void Prepare(const Replica& replica, size_t index);
+  void StepReplica(Replica& replica, size_t index);
   bool IsFrozen(const OptimizerState& state) const {
     return frozen_after_ > 0 && state.num_steps() >= frozen_after_;
   }
@@ -81,6 +87,7 @@ class GradientExchange {
   OptimizerConfig optimizer_ = {};
   std::vector<RateMultipliers> rates_;
   uint64_t frozen_after_ = 0;
+  bool normalizes_ = false;
   CompletionQueue done_;
   std::vector<Ticket> tickets_;
   std::vector<bool> is_pending_;

@@ -4,13 +4,10 @@
 #include "trainer/run/device_room.h"
 
 namespace telegrad {
-namespace {
 
 bool IsMuons(const Replica& replica, size_t index) {
   return replica.has_muon && replica.network->parameters()[index].is_hidden;
 }
-
-}  // namespace
 
 OptimizerKind KindOf(const Replica& replica, size_t index, OptimizerKind kind) {
   return IsMuons(replica, index) ? OptimizerKind::kNag : kind;

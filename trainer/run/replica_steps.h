@@ -12,6 +12,9 @@ namespace telegrad {
 // but with Muon a hidden weight has a momentum, as nag.
 OptimizerKind KindOf(const Replica& replica, size_t index, OptimizerKind kind);
 
+// Whether Muon steps this tensor.
+bool IsMuons(const Replica& replica, size_t index);
+
 // Room for what steps the weights, on each device. Errors as MakeRoom.
 absl::Status MakeRooms(std::span<Replica> replicas, UpdateOn update_on,
                        OptimizerKind kind);

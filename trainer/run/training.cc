@@ -153,6 +153,7 @@ std::vector<TensorSpec> Training::MakeSpecs() {
   }
   exchange_.set_rates(std::move(rates));
   exchange_.set_frozen_after(context_.options.adam_freeze_after);
+  exchange_.set_normalizes(context_.setting.normalizes);
   return specs;
 }
 
