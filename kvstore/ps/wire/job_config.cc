@@ -42,6 +42,7 @@ std::string TableDigest(std::span<const TensorSpec> tensors) {
     if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
       crc = Crc32c(&tensor.rates, sizeof(tensor.rates), crc);
     }
+    if (!tensor.has_momentum) crc = Crc32c("no momentum", 11, crc);
     if (IsPlanned(tensor)) {
       const uint64_t chunk_elems = tensor.chunk_elems;
       crc = Crc32c(&chunk_elems, sizeof(chunk_elems), crc);

@@ -288,6 +288,7 @@ TEST(Facts, DifferWhereSettingsDo) {
   EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[1].rates.wd = 0; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[1].codec = "none"; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[1].chunk_elems = 32; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[1].has_momentum = false; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.has_values = false; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.is_async = false; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.max_staleness = 8; }));
