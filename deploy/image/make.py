@@ -47,13 +47,13 @@ def output(*words, **more):
 
 
 def read_packages(kind):
-    """Wanted, and left out."""
+    """Wanted, and left out; what a further list wants is in."""
     words = []
     for name in LISTS[kind]:
         with open(os.path.join(HERE, f"{name}.packages"), encoding="utf-8") as file:
             words += [word for line in file if not line.startswith("#") for word in line.split()]
-    return ([word for word in words if not word.startswith("-")],
-            {word[1:] for word in words if word.startswith("-")})
+    wanted = [word for word in words if not word.startswith("-")]
+    return wanted, {word[1:] for word in words if word.startswith("-")} - set(wanted)
 
 
 def download(kind, folder):
@@ -101,12 +101,16 @@ def write(tree, path, text):
         file.write(text)
 
 
+def library_folder():
+    return f"usr/lib/{os.uname().machine}-linux-gnu"
+
+
 def links(tree):
     """Those that scripts of packages make elsewhere; the folder of libraries."""
     link(tree, "usr/bin/sh", "dash")
     for applet in APPLETS:
         link(tree, f"usr/bin/{applet}", "busybox")
-    libraries = f"usr/lib/{os.uname().machine}-linux-gnu"
+    libraries = library_folder()
     for name in ("libblas.so.3", "liblapack.so.3"):
         if os.path.exists(os.path.join(tree, libraries, "openblas-pthread", name)):
             link(tree, f"{libraries}/{name}", f"openblas-pthread/{name}")
@@ -151,6 +155,11 @@ def add_telegrad(kind, build, tree):
     write(tree, "usr/share/telegrad/launch/VERSION", version)
     os.makedirs(os.path.join(tree, "usr/share/doc/telegrad"))
     shutil.copy(os.path.join(ROOT, "LICENSE"), os.path.join(tree, "usr/share/doc/telegrad"))
+    if kind == "trainer":  # which the trainer opens with the first network
+        to = os.path.join(tree, "usr/lib")
+        os.makedirs(to)
+        run("strip", "-o", os.path.join(to, "libtelegrad-networks.so"),
+            os.path.join(build, "trainer/libtelegrad-networks.so"))
     if kind == "python":
         to = os.path.join(tree, "usr/lib/python3/dist-packages/telegrad")
         shutil.copytree(os.path.join(ROOT, "python/telegrad"), to, ignore=ignore)
@@ -237,15 +246,28 @@ def tree_bytes(tree):
     return sum(seen.values())
 
 
+_LIBRARIES_ARE_THERE = """for each in /usr/bin/* /usr/sbin/* /usr/lib/*.so; do
+  if /lib64/ld-*.so.* --list $each 2>/dev/null | grep "not found"; then echo $each; exit 1; fi
+done"""
+
+
 def check(buildah, name, kind):
     """As a container's user: each program starts, and no library is missing."""
     container = buildah("from", "--pull-never", name)
     commands = [[os.path.basename(path), "--version"]
                 for path in (*PROGRAMS[kind], "telegrad-launch")]
+    commands.append(["sh", "-c", _LIBRARIES_ARE_THERE])
     if kind == "python":
         commands.append(["python3", "-c", "import torch, telegrad.torch"])
+    if kind == "trainer":
+        commands.append(["telegrad-train", "--network", "mlp", "--num-batches", "2",
+                         "--num-epochs", "1"])
     for command in commands:
-        buildah("run", "--isolation", "chroot", container, "--", *command)
+        words = ("run", "--isolation", "chroot", container, "--", *command)
+        try:
+            buildah(*words)
+        except subprocess.CalledProcessError:  # buildah may fail to start by itself, EBUSY
+            buildah(*words)
     buildah("rm", container)
 
 

@@ -20,6 +20,7 @@ class Lists(unittest.TestCase):
         for kind in make.PROGRAMS:
             wanted, left_out = make.read_packages(kind)
             self.assertFalse(set(wanted) & left_out, kind)
+            self.assertEqual(len(set(wanted)), len(wanted), kind)
             for name in (*wanted, *left_out):
                 self.assertRegex(name, r"^[a-z0-9][a-z0-9+.-]+$")
 
