@@ -94,7 +94,8 @@ def _install_secret(options):
     """A Secret's files are links and root's; the programs want a file of their user."""
     resources = {"cpu": "100m", "memory": "64Mi"}
     return {"name": "secret", "image": options.image, "securityContext": _shut(),
-            "command": ["install", "-m", "0400", "/secret/secret", SECRET],
+            "command": ["sh", "-c", f"umask 0377 && rm -f {SECRET} && "
+                        f"cat /secret/secret > {SECRET}"],
             "resources": {"requests": resources, "limits": resources},
             "volumeMounts": [{"name": "secret", "mountPath": "/secret", "readOnly": True},
                              {"name": "own", "mountPath": _FOLDER}]}
