@@ -3,10 +3,11 @@
 
     make.py runtime|trainer|python BUILD OUT [--programs]
 
-BUILD is a build folder (preset package). OUT gets telegrad-KIND.tar, an archive of OCI, and the list
-of what is inside. Needs root, buildah and apt; no daemon, no image from elsewhere. The same packages
-and programs give the same layers: times are that of the commit (SOURCE_DATE_EPOCH). With --programs
-Telegrad's own files come into OUT/KIND/own, for the Containerfile, which needs none of that.
+BUILD is a build folder (preset package). OUT gets telegrad-KIND.tar, an archive of OCI, and the
+list of what is inside. Needs root, buildah and apt; no daemon, no image from elsewhere. The same
+packages and programs give the same layers: times are that of the commit (SOURCE_DATE_EPOCH). With
+--programs Telegrad's own files come into OUT/KIND/own, for the Containerfile, which needs none of
+that.
 """
 import hashlib
 import json

@@ -1,8 +1,8 @@
 """deploy/kubernetes: what telegrad-launch prints, and what the schemas of Kubernetes allow.
 
-TELEGRAD_RECORD=1 writes the folder. The schemas of core kinds are kubernetes-validate's (pip); those
-of JobSet, MPIJob, TrainJob and ClusterTrainingRuntime are files of their projects in the folder
-TELEGRAD_KUBERNETES_FIXTURES. What is missing is skipped. docs/ci.md has the command.
+TELEGRAD_RECORD=1 writes the folder. The schemas of core kinds are kubernetes-validate's (pip);
+those of JobSet, MPIJob, TrainJob and ClusterTrainingRuntime are files of their projects in the
+folder TELEGRAD_KUBERNETES_FIXTURES. What is missing is skipped. docs/ci.md has the command.
 """
 import copy
 import glob
