@@ -155,6 +155,7 @@ class Refused(unittest.TestCase):
                 (["wheel", "--arch", "riscv64"], {}, "no --arch 'riscv64'; there is aarch64"),
                 (["wheel", "--arch"], {}, "no --arch ''; there is aarch64"),
                 (["pytorch", "a", "b"], {}, "no argument 'b'; pytorch takes one PYTHON"),
+                (["package", "nowhere"], {}, "package: 'nowhere' is no build folder"),
                 (["image", "torch"], {}, "no argument 'torch'; image takes runtime, trainer"),
                 (["image", "--build", "nowhere"], {}, "--build 'nowhere' is no build folder"),
                 (["bundle"], {}, "bundle needs DIR"),
