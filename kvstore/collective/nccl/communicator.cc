@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/start_thread.h"
 #include "base/status_macros.h"
+#include "kernels/device_scope.h"
 
 namespace telegrad::collective {
 namespace {
@@ -37,7 +38,7 @@ class LostPeers {
 // Everything by value: it may outlive the communicator.
 void EndNow(Library library, int device, ncclComm_t communicator,
             cudaStream_t stream, bool is_whole) {
-  (void)library.set_device(device);
+  const kernels::DeviceScope scope({DeviceKind::kCuda, device});
   ncclResult_t state = ncclInternalError;
   if (communicator != nullptr && is_whole) {
     const TimePoint deadline = Clock::now() + kCloseGrace;
@@ -76,17 +77,6 @@ absl::Status CheckDevice(const Library& library, int device) {
   return absl::OkStatus();
 }
 
-DeviceScope::DeviceScope(const Library& library, int device)
-    : library_(library) {
-  status_ = FromCuda(library.get_device(&former_), "cudaGetDevice");
-  if (!status_.ok()) return;
-  status_ = FromCuda(library.set_device(device), "cudaSetDevice");
-}
-
-DeviceScope::~DeviceScope() {
-  if (status_.ok()) (void)library_.set_device(former_);
-}
-
 Communicator::Communicator(const Library& library, int device)
     : library_(library), device_(device) {}
 
@@ -114,8 +104,7 @@ void Communicator::End(bool is_whole) {
 }
 
 absl::Status Communicator::Init(Mesh& mesh, const ncclUniqueId& id) {
-  const DeviceScope scope(library_, device_);
-  RETURN_IF_ERROR(scope.status());
+  const kernels::DeviceScope scope({DeviceKind::kCuda, device_});
   RETURN_IF_ERROR(
       FromCuda(library_.stream_create(&stream_, cudaStreamNonBlocking),
                "cudaStreamCreateWithFlags"));
@@ -136,8 +125,7 @@ absl::Status Communicator::Run(Mesh& mesh, const Issue& issue) {
   if (!is_whole_) {
     return absl::FailedPreconditionError("nccl: the communicator has ended");
   }
-  const DeviceScope scope(library_, device_);
-  RETURN_IF_ERROR(scope.status());
+  const kernels::DeviceScope scope({DeviceKind::kCuda, device_});
   const ncclResult_t result = issue(communicator_, stream_);
   if (result != ncclInProgress) {
     RETURN_IF_ERROR(FromNccl(library_, result, "handing a collective over"));

@@ -14,21 +14,6 @@ namespace telegrad::collective {
 // device, InvalidArgument names those that there are.
 absl::Status CheckDevice(const Library& library, int device);
 
-// Makes `device` the thread's current one and later the former one again.
-class DeviceScope {
- public:
-  DeviceScope(const Library& library, int device);
-  ~DeviceScope();
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-  const absl::Status& status() const { return status_; }
-
- private:
-  const Library& library_;
-  int former_ = -1;
-  absl::Status status_;
-};
-
 // An NCCL communicator that does not block, and a stream. Whoever waits listens
 // to the mesh too: what other ranks say and whether they live. Errors are for
 // Mesh::Fail, after Abort.

@@ -49,8 +49,6 @@ absl::Status OpenNccl(const std::string& name, Library* library) {
 // The library stays loaded: NCCL has threads of its own.
 absl::StatusOr<Library> LoadNccl(const std::string& name) {
   Library library{.get_device_count = &cudaGetDeviceCount,
-                  .get_device = &cudaGetDevice,
-                  .set_device = &cudaSetDevice,
                   .pointer_get_attributes = &cudaPointerGetAttributes,
                   .stream_create = &cudaStreamCreateWithFlags,
                   .stream_destroy = &cudaStreamDestroy,

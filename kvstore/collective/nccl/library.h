@@ -31,8 +31,6 @@ struct Library {
   decltype(&ncclRecv) recv = nullptr;
 
   decltype(&cudaGetDeviceCount) get_device_count = nullptr;
-  decltype(&cudaGetDevice) get_device = nullptr;
-  decltype(&cudaSetDevice) set_device = nullptr;
   decltype(&cudaPointerGetAttributes) pointer_get_attributes = nullptr;
   decltype(&cudaStreamCreateWithFlags) stream_create = nullptr;
   decltype(&cudaStreamDestroy) stream_destroy = nullptr;

@@ -39,7 +39,6 @@ int num_ids ABSL_GUARDED_BY(mutex) = 0;
 thread_local int group_depth = 0;
 thread_local std::vector<Call> grouped;
 thread_local ncclComm_t grouped_by = nullptr;
-thread_local int current_device = 0;
 
 }  // namespace
 
@@ -284,14 +283,6 @@ void AddCuda(collective::Library& fake) {
   fake.get_device_count = [](int* count) {
     *count = Faults().num_devices;
     return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
-  };
-  fake.get_device = [](int* device) {
-    *device = current_device;
-    return cudaSuccess;
-  };
-  fake.set_device = [](int device) {
-    current_device = device;
-    return cudaSuccess;
   };
   fake.pointer_get_attributes = [](cudaPointerAttributes* attributes,
                                    const void*) {
