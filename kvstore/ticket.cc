@@ -76,6 +76,18 @@ bool Ticket::WaitUntil(TimePoint deadline) const {
   return true;
 }
 
+bool Ticket::WaitUntilQueued(TimePoint deadline) const {
+  if (state_ == nullptr || state_->wait_on == nullptr) {
+    return WaitUntil(deadline);
+  }
+  MutexLock lock(&state_->mutex);
+  while (!state_->is_done && !state_->is_under_way) {
+    if (Clock::now() >= deadline) return false;
+    state_->done_changed.WaitUntil(&state_->mutex, deadline);
+  }
+  return true;
+}
+
 absl::Status Ticket::Wait(TimePoint deadline) const {
   if (state_ == nullptr) {
     return absl::FailedPreconditionError("a ticket of no operation");
@@ -92,16 +104,7 @@ absl::Status Ticket::Wait(TimePoint deadline) const {
 
 absl::Status Ticket::WaitOn(Stream stream, TimePoint deadline) const {
   if (state_ == nullptr || state_->wait_on == nullptr) return Wait(deadline);
-  bool is_under_way = false;
-  {
-    MutexLock lock(&state_->mutex);
-    while (!state_->is_done && !state_->is_under_way &&
-           Clock::now() < deadline) {
-      state_->done_changed.WaitUntil(&state_->mutex, deadline);
-    }
-    is_under_way = state_->is_under_way && !state_->is_done;
-  }
-  if (!is_under_way) return Wait(deadline);
+  if (!WaitUntilQueued(deadline) || is_done()) return Wait(deadline);
   if (state_->wait_on(stream)) return absl::OkStatus();
   // The device has failed: the operation's end says how.
   const absl::Status end = Wait(deadline);

@@ -42,6 +42,8 @@ class Ticket {
   absl::Status WaitOn(Stream stream, TimePoint deadline) const;
   // Whether it is done by then; changes nothing.
   bool WaitUntil(TimePoint deadline) const;
+  // Whether WaitOn returns at once from then on; changes nothing.
+  bool WaitUntilQueued(TimePoint deadline) const;
   bool is_done() const;
   // Ends an operation that is not done, with status Cancelled. The memory is
   // the caller's again when this returns, after kCancelGrace at most. What was

@@ -26,6 +26,14 @@ TELEGRAD_API int32_t telegrad_store_timeline(telegrad_store* store,
                                              telegrad_bytes** events,
                                              telegrad_status* status);
 
+/* Until the results of the operation with this tag are queued on their device;
+ * `stream` waits for them there, the host does not. In host memory until it is
+ * done. It still comes out of telegrad_queue_next. TELEGRAD_PENDING when it is
+ * not so far within `timeout_s`. Any thread. */
+TELEGRAD_API int32_t telegrad_queue_wait_on(telegrad_queue* queue, uint64_t tag,
+                                            uint64_t stream, double timeout_s,
+                                            telegrad_status* status);
+
 /* JSON, an array: of each tensor its codec, why, and how it does. While no
  * operation runs. `needed` counts the end's 0; text is written if it fits. */
 TELEGRAD_API int32_t telegrad_store_report(telegrad_store* store, char* text,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/units.h"
 
 using telegrad::Clock;
@@ -81,17 +82,43 @@ std::optional<telegrad_queue::Done> telegrad_queue::Next(TimePoint deadline) {
   }
 }
 
-void telegrad_queue::Cancel(uint64_t tag) {
-  std::vector<telegrad::Ticket> tickets;
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [id, entry] : entries_) {
-      if (entry.operation.tag != tag) continue;
-      tickets.insert(tickets.end(), entry.operation.tickets.begin(),
-                     entry.operation.tickets.end());
-    }
+Operation telegrad_queue::Find(uint64_t tag) {
+  Operation found{.deadline = TimePoint::max()};
+  MutexLock lock(&mutex_);
+  for (const auto& [id, entry] : entries_) {
+    const Operation& each = entry.operation;
+    if (each.tag != tag) continue;
+    found.tickets.insert(found.tickets.end(), each.tickets.begin(),
+                         each.tickets.end());
+    found.deadline = std::min(found.deadline, each.deadline);
   }
-  for (const telegrad::Ticket& ticket : tickets) ticket.Cancel();
+  return found;
+}
+
+std::optional<absl::Status> telegrad_queue::WaitOn(uint64_t tag,
+                                                   telegrad::Stream stream,
+                                                   TimePoint deadline) {
+  const Operation found = Find(tag);
+  if (found.tickets.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no operation with tag ", tag,
+        " is in flight in this queue: wait before telegrad_queue_next gives "
+        "it"));
+  }
+  for (const telegrad::Ticket& ticket : found.tickets) {
+    const bool is_late =
+        !ticket.WaitUntilQueued(std::min(deadline, found.deadline));
+    if (is_late && Clock::now() < found.deadline) return std::nullopt;
+  }
+  absl::Status first;
+  for (const telegrad::Ticket& ticket : found.tickets) {
+    first.Update(ticket.WaitOn(stream, found.deadline));
+  }
+  return first;
+}
+
+void telegrad_queue::Cancel(uint64_t tag) {
+  for (const telegrad::Ticket& ticket : Find(tag).tickets) ticket.Cancel();
 }
 
 void telegrad_queue::CancelAll() {
@@ -128,6 +155,20 @@ int32_t telegrad_queue_next(telegrad_queue* queue, double timeout_s,
   if (!done.has_value()) return TELEGRAD_PENDING;
   if (tag != nullptr) *tag = done->tag;
   return Give(done->status, done->verdict.get(), status);
+}
+
+int32_t telegrad_queue_wait_on(telegrad_queue* queue, uint64_t tag,
+                               uint64_t stream, double timeout_s,
+                               telegrad_status* status) {
+  if (queue == nullptr) {
+    return Give(absl::InvalidArgumentError("queue is null"), status);
+  }
+  if (const absl::Status forked = queue->owner().Check(); !forked.ok()) {
+    return Give(forked, status);
+  }
+  const auto result = queue->WaitOn(tag, {reinterpret_cast<void*>(stream)},
+                                    telegrad::c::After(timeout_s));
+  return result.has_value() ? Give(*result, status) : TELEGRAD_PENDING;
 }
 
 void telegrad_queue_cancel(telegrad_queue* queue, uint64_t tag) {

@@ -39,6 +39,10 @@ struct telegrad_queue {
     std::shared_ptr<telegrad::c::Verdict> verdict;
   };
   std::optional<Done> Next(telegrad::TimePoint deadline);
+  // Ticket::WaitOn of that operation, which Next still gives; none when it is
+  // not there by then.
+  std::optional<absl::Status> WaitOn(uint64_t tag, telegrad::Stream stream,
+                                     telegrad::TimePoint deadline);
   void Cancel(uint64_t tag);
   void CancelAll();
   const telegrad::c::Owner& owner() const { return owner_; }
@@ -48,6 +52,8 @@ struct telegrad_queue {
     telegrad::c::Operation operation;
     size_t num_left = 0;
   };
+  // Of the operations with that tag that are in flight.
+  telegrad::c::Operation Find(uint64_t tag);
   // Of operations that have not ended in time; none: all have time.
   std::optional<uint64_t> TakeLate(telegrad::TimePoint* next);
   std::optional<Done> Count(uint64_t id);

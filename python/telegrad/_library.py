@@ -140,6 +140,7 @@ PROTOTYPES = {
     "group_free": (None, [_H]),
     "queue_create": (c_int32, [POINTER(_H), _S]),
     "queue_next": (c_int32, [_H, c_double, POINTER(c_uint64), _S]),
+    "queue_wait_on": (c_int32, [_H, c_uint64, c_uint64, c_double, _S]),
     "queue_cancel": (None, [_H, c_uint64]),
     "queue_free": (None, [_H]),
     "codec_create": (c_int32, [c_char_p, c_int64, c_char_p, POINTER(_H), _S]),

@@ -74,6 +74,35 @@ class Queue:
         if error is not None:
             raise error
 
+    def wait_on(self, tag: int, stream: int = 0) -> None:
+        """Until the results of that operation are queued on their device: what `stream`, a
+        cudaStream_t, is given from then on finds them. In host memory until it is done.
+        Raises its error; `wait` or `next` is to be called yet. Ctrl-C is heard.
+
+        Raises:
+            telegrad.UsageError: no such operation is in flight.
+        """
+        found = _library.status()
+        try:
+            while True:
+                with self._lock:
+                    if not self._handle or self._pid != os.getpid():
+                        raise WrongOrder("the queue is closed, or of another process")
+                    if tag in self._done:
+                        code, error = 0, self._done[tag]
+                    else:
+                        code, error = LIBRARY.telegrad_queue_wait_on(
+                            self._handle, tag, stream, SLICE_S, byref(found)), None
+                if code != PENDING:
+                    break
+        except KeyboardInterrupt:
+            self.cancel(tag)
+            raise
+        if code != 0:
+            error = _library.error_of(found)
+        if error is not None:
+            raise error
+
     def cancel(self, tag: int) -> None:
         """Ends that operation, whose arrays are the caller's again."""
         if self._handle and self._pid == os.getpid():

@@ -207,6 +207,22 @@ class LocalKVStore(unittest.TestCase):
             kv.set_optimizer(telegrad.optimizer.SGD())
         kv.close()
 
+    def test_a_stream_waits_for_an_operation_that_the_queue_still_gives(self):
+        store = telegrad.Store(None, "local")
+        keys = store.init(["w"], [full(2)])
+        out = full(0)
+        tag = store.start("push_pull", keys, [full(3)], [out])
+        for _ in range(2):
+            store.queue.wait_on(tag)
+            self.assertEqual(out.tolist(), [3] * 6)
+        store.queue.wait(tag)
+        with self.assertRaisesRegex(telegrad.UsageError, f"no operation with tag {tag} is in "
+                                                         "flight"):
+            store.queue.wait_on(tag)
+        store.close()
+        with self.assertRaisesRegex(telegrad.WrongOrder, "closed"):
+            store.queue.wait_on(tag)
+
     def test_a_negative_staleness_is_refused(self):
         with telegrad.Job().join() as job:
             with self.assertRaisesRegex(telegrad.UsageError, "max_staleness=-1"):
