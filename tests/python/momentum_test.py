@@ -394,7 +394,7 @@ class Momentum(unittest.TestCase):
             replicas._check = OptimizerCheck("int2", None, "", None, model.parameters(),
                                              is_first, momentum_rate=RATE)
             with self.assertRaisesRegex(telegrad.UsageError, "two places: group 0 of SGD"):
-                replicas._exchange("model", None)
+                replicas._exchange("model", None, None)
         del optimizer
 
     def test_why_it_was_left_is_in_the_warning(self):

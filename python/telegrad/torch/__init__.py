@@ -13,7 +13,8 @@ from ._diloco import DiLoCo
 from ._disabled import Disabled
 from ._hook import State, hook, states
 from ._model import refuse_join
-from ._replicas import Replicas, sharded_modules
+from ._replicas import Replicas
+from ._sharded import sharded_modules
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

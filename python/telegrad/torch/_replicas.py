@@ -1,11 +1,10 @@
 """HSDP: FSDP2 shards a model within a host, Telegrad sums between the replicas."""
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -22,17 +21,11 @@ from ._hook import remember
 from ._meeting import check_names, is_first_of, job_of_group, ranks_of
 from ._options import ServersOptions
 from ._residuals import Residuals
+from ._sharded import Sum, blank_of, may_follow, parts_of, sharded_modules
 from ._texts import ratio
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-def sharded_modules(model: Any) -> Dict[str, Any]:
-    """Those that `fully_shard` was called on, by name, where the installed torch has a
-    hook for them; else none."""
-    return {name or "model": module for name, module in model.named_modules()
-            if hasattr(module, "set_all_reduce_hook")}
 
 
 def _group_of(replicas: Any) -> Any:
@@ -40,33 +33,12 @@ def _group_of(replicas: Any) -> Any:
     return replicas.get_group() if hasattr(replicas, "get_group") else replicas
 
 
-def _parts_of(module: Any) -> Any:
-    """Its parameters without those of sharded modules within it, as FSDP2 has them; None
-    where there are none."""
-    return module._get_fsdp_state()._fsdp_param_group
-
-
-def _dtype_of(parts: Any, each: Any) -> Any:
-    """In which a parameter's gradient is reduced, as FSDP2 decides with the first step."""
-    own = each.sharded_param.dtype
-    if hasattr(parts, "mp_policy"):  # before torch 2.15
-        return parts.mp_policy.reduce_dtype or parts.mp_policy.param_dtype or own
-    return each.mp_policy.reduce_dtype or getattr(each.sharded_param, "grad_dtype", own) or own
-
-
-def _blank(parts: Any) -> Any:
-    """As the gradient that FSDP2 hands to the hook: [n], shards padded to one size."""
-    trained = [each for each in parts.fsdp_params if each.sharded_param.requires_grad]
-    size = sum(each.padded_sharded_param_size.numel() for each in trained)
-    dtypes = [_dtype_of(parts, each) for each in trained] or [None]
-    return torch.empty(size, device=parts.device,
-                       dtype=functools.reduce(torch.promote_types, dtypes))
-
-
 class Replicas:
     """What `telegrad.torch.compress` makes with `replicas=`. A module's sharded
     gradients are one tensor of the store, [elements of this rank's shards]. They are
-    exchanged when FSDP2 has reduced them, and backward waits for that::
+    exchanged from when FSDP2 has reduced them, beside the rest of backward, at whose end
+    parameters get the means. In micro-steps with `set_requires_gradient_sync(False)` or
+    `set_requires_all_reduce(False)` of FSDP2 nothing is exchanged::
 
         fully_shard(model, mesh=mesh["shard"])
         telegrad.torch.compress(model, gc_type="2bit", replicas=mesh["replicate"])
@@ -103,12 +75,12 @@ class Replicas:
                                normalize, "shards of replicas= lie in no optimizer as they are sent")
         self._check, allow, self._momentum = check, check.allow, check.momentum
         modules = {name: module for name, module in sharded_modules(model).items()
-                   if _parts_of(module) is not None}
-        if any(_parts_of(module)._is_hsdp for module in modules.values()):
+                   if parts_of(module) is not None}
+        if any(parts_of(module)._is_hsdp for module in modules.values()):
             raise Unsupported("a model whose mesh has replicas, which FSDP sums itself, "
                               "before its hook: fully_shard(model, mesh=mesh['shard'])")
         blanks = {name: blank for name, module in modules.items()
-                  if (blank := _blank(_parts_of(module))).numel() > 0}
+                  if (blank := blank_of(parts_of(module))).numel() > 0}
         if not blanks:
             raise UsageError("the model has no parameter that needs a gradient")
         setting: Dict[str, Any] = {
@@ -136,17 +108,21 @@ class Replicas:
         self.num_workers = self._job.num_workers
         self._keys = dict(zip(blanks, keys))
         self._sizes = {name: blank.numel() for name, blank in blanks.items()}
-        mesh = _parts_of(next(iter(modules.values()))).mesh_info
+        mesh = parts_of(next(iter(modules.values()))).mesh_info
         self._residuals = Residuals(
             self._store, self._keys, self._sizes,
             {"gc_type": gc_type, **setting,
              "shard": f"{mesh.shard_mesh_rank} of {mesh.shard_mesh_size}"}, group)
         self._choice = Choice(self._store) if gc_type == "auto" else None
+        self._sums = {name: Sum(self._store, key) for name, key in self._keys.items()}
+        self._partial: Dict[str, Any] = {}  # of micro-steps before the last
+        self._under_way: List[str] = []  # in this backward
+        self._backward = -1
         self._waited_before_s = 0.0  # of the step
         self.waited_s = 0.0
         self._closes = threading.Lock()
         for name in blanks:
-            modules[name].set_all_reduce_hook(self._hook(name))
+            modules[name].set_all_reduce_hook(self._hook(name, parts_of(modules[name])))
         self._momentum.apply()
         if dist.get_rank() == 0:
             hosts_of(self._job).say()
@@ -155,36 +131,67 @@ class Replicas:
         remember(self)
         close_when_dropped(model, self.close)
 
-    def _hook(self, name: str) -> Callable[[Any], None]:
-        return lambda gradient: self._exchange(name, gradient)
+    def _hook(self, name: str, parts: Any) -> Callable[[Any], None]:
+        return lambda gradient: self._exchange(name, parts, gradient)
 
-    def _exchange(self, name: str, gradient: Any) -> None:
+    def _exchange(self, name: str, parts: Any, gradient: Any) -> None:
         """`gradient` [n]: this rank's shards, their mean over the shards' ranks; becomes
-        the mean over replicas, too."""
+        the mean over replicas, too, at the end of backward."""
         start = time.monotonic()
         if (note := self._check.after_step()):  # there is an optimizer by now
             LOGGER.info("%s", note)
-        if self._choice is not None and self._choice.begin():
-            # Behind FSDP2's own, in which it may reduce the last modules.
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         if gradient.numel() != self._sizes[name]:
             raise UsageError(f"module {name} has gradients of {gradient.numel()} elements "
                              f"of {self._sizes[name]}: all its parameters must take part in "
                              "every step, those that needed a gradient in compress")
+        partial = self._partial.pop(name, None)
+        if partial is not None:
+            gradient.add_(partial)
+        if not parts.all_reduce_grads:
+            self._partial[name] = gradient.clone()
+            gradient.zero_()
+            return
+        backward = torch._C._current_graph_task_id()  # below 0: without autograd
+        self._begin(backward)
         self._residuals.add_to(name, gradient)
-        self._store.push_pull([self._keys[name]], [gradient], [gradient])
+        if backward >= 0 and may_follow(parts, gradient):
+            self._sums[name].start(parts, gradient)
+            self._under_way.append(name)
+        else:
+            self._store.push_pull([self._keys[name]], [gradient], [gradient])
         if not self._residuals.carried:
             self._residuals.step_done()
         self.waited_s += time.monotonic() - start
+
+    def _begin(self, backward: int) -> None:
+        """Of an exchange in the backward of this number."""
         if self._choice is not None:
-            self._choice.end()
+            self._choice.begin()
+        if backward not in (-1, self._backward):
+            self._backward = backward
+            self._under_way.clear()  # of one that an error has ended
+            # Behind FSDP2's own, in which it may reduce the last modules.
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
 
     def _finish(self) -> None:
-        """At the end of backward, when all modules' sums are there."""
-        assert self._choice is not None
+        """At the end of backward."""
+        start = time.monotonic()
+        names, self._under_way, self._backward = self._under_way, [], -1
+        for name in names:
+            self._sums[name].give()
+        if self._choice is not None:
+            self._settle()
+            self._choice.end()
+        self.waited_s += time.monotonic() - start
         waited_s, self._waited_before_s = (self.waited_s - self._waited_before_s,
                                            self.waited_s)
-        self._choice.after_step(waited_s)
+        if self._choice is not None:
+            self._choice.after_step(waited_s)
+
+    def _settle(self) -> None:
+        """Until no operation is under way, on a device neither."""
+        for each in self._sums.values():
+            each.settle()
 
     def report(self) -> Dict[str, Any]:
         """``decisions`` of each module, ``waited_s``, ``workers`` (replicas), what
@@ -203,6 +210,7 @@ class Replicas:
         Raises:
             telegrad.WrongOrder: before the end of the first step after a "sum" was loaded.
         """
+        self._settle()
         state = self._residuals.save()
         if self._choice is not None:
             state["choice"] = self._store.save_choice()
@@ -220,6 +228,7 @@ class Replicas:
             telegrad.UsageError: on all replicas of a shard, what does not fit: another
                 model, setting, shard or number of replicas.
         """
+        self._settle()
         if self._residuals.load(state, reshard) and self._choice is not None:
             self._choice.load(state["choice"])
 

@@ -262,6 +262,52 @@ def close_to_native(mesh, policy):
     state.close()
 
 
+def accumulates(mesh, replica):
+    """In three micro-steps, of which the last one is exchanged, as FSDP2 itself: frames
+    that went then and before, and whether a hook of parameters saw the means."""
+    native, ours = sharded(mesh, 7), sharded(mesh["shard"], 7 + replica)
+    state = telegrad.torch.compress(ours, "none", replicas=mesh["replicate"])
+    sent, seen = [], []
+    for way in ("set_requires_gradient_sync", "set_requires_all_reduce"):
+        for model in (native, ours):
+            model.zero_grad()
+            for step in range(3):
+                getattr(model, way)(step == 2)
+                model(inputs(step, dist.get_rank())).sum().backward()
+                sent.append(state.report()["num_frames"])
+        want, got = shards(native), shards(ours)
+        assert all(np.array_equal(want[name], got[name]) for name in want), way
+    backward(native, 5)
+    native(inputs(6, dist.get_rank())).sum().backward()  # to what there is
+    backward(ours, 5)
+    for parameter in ours.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda each: seen.append(each.grad.to_local().clone()))
+    ours(inputs(6, dist.get_rank())).sum().backward()
+    wanted = [each.tobytes() for each in shards(native).values()]
+    assert all(each.numpy().tobytes() in wanted for each in seen) and len(seen) == 4
+    state.close()
+    if not workers.pushes(replica):  # its host's first one does
+        return [sent[-1], 1]
+    return [sent[4] - sent[3], sent[5] - sent[4], sent[10] - sent[9], sent[11] - sent[10]]
+
+
+def goes_beside(mesh, replica):
+    """Calls of the store in a step, and what a hook gives that no backward calls, as in
+    schedules of pipelines."""
+    ours = sharded(mesh["shard"], 7)
+    state = telegrad.torch.compress(ours, "none", replicas=mesh["replicate"])
+    store, calls = state._store, []
+    start, wait_on = store.start, store.queue.wait_on
+    store.start = lambda *given, **more: (calls.append("start"), start(*given, **more))[1]
+    store.queue.wait_on = lambda *given: (calls.append("wait"), wait_on(*given))[1]
+    backward(ours, 0)
+    gradient = torch.full((state._sizes["first"],), 1. + replica)
+    ours.first._get_fsdp_state()._fsdp_param_group._all_reduce_hook(gradient)
+    state.close()
+    return [calls[:4], gradient.unique().tolist()]
+
+
 def all_cases(_):
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
@@ -285,13 +331,17 @@ def all_cases(_):
     optimizer = torch.optim.SGD(ours.parameters(), lr=1 + replica)
     texts.append(workers.refused(telegrad.Mismatch, lambda: telegrad.torch.compress(
         ours, "none", replicas=mesh["replicate"], min_bytes=8 * replica, optimizer=optimizer)))
-    return [two_bits(mesh, replica), texts, keeps_momentum(mesh)]
+    return [two_bits(mesh, replica), texts, keeps_momentum(mesh),
+            [accumulates(mesh, replica), goes_beside(mesh, replica)]]
 
 
 class Hsdp(unittest.TestCase):
     def test_sums_between_replicas(self):
-        for names, texts, (apart, kept) in workers.Ranks(
+        for names, texts, (apart, kept), (frames, beside) in workers.Ranks(
                 os.path.abspath(__file__), "all_cases", 4).results():
+            self.assertEqual(set(frames[::2]), {0})
+            self.assertGreater(min(frames[1::2]), 0)
+            self.assertEqual(beside, [["start", "start", "wait", "wait"], [1.5]])
             self.assertEqual(sorted(names), ["first", "model"])
             self.assertLess(max(apart), 1e-5)
             self.assertEqual(kept, .5)
