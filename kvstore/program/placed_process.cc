@@ -27,6 +27,7 @@ PlacedProcess::PlacedProcess(const MemberFlags& flags,
       cancellation_(std::move(cancellation)) {}
 
 absl::Status PlacedProcess::FindScheduler(int num_runs) {
+  num_runs_ = num_runs;
   ASSIGN_OR_RETURN(scheduler_,
                    telegrad::FindScheduler(
                        placement_, flags_.path.transport.bind_address, num_runs,
@@ -57,6 +58,8 @@ absl::StatusOr<std::unique_ptr<Scheduler>> PlacedProcess::StartScheduler(
 
 absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {
   dist.cancellation = cancellation_;
+  dist.facts.emplace_back("--runs (settings times seeds)",
+                          absl::StrCat(num_runs_));
   if (!dist.on_fatal) {
     dist.on_fatal = [](const FatalEvent& event) { ExitFatally(event); };
   }

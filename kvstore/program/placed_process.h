@@ -38,6 +38,7 @@ class PlacedProcess {
   const Parts parts_;
   const std::shared_ptr<Cancellation> cancellation_;
   HostPort scheduler_ = {};  // the next job's
+  int num_runs_ = 1;
   int next_run_ = 0;
 };
 

@@ -207,6 +207,14 @@ class ByHand(PlacedTest):
             sorted(os.listdir(self.path("traces"))),
             [f"run{run}-server{rank}.json" for run in (0, 1) for rank in (0, 1)])
 
+    def test_a_server_of_other_runs_than_the_workers_is_named(self):
+        common = ["--scheduler", f"127.0.0.1:{free_ports(2)}", "--workers", "1"]
+        runs = [self.start_server(*common, "--role", "scheduler", "--runs", "2"),
+                self.start_server(*common), self.start([*COMPARE, *common])]
+        self.wait_all(runs, code=31)
+        for words in ("--runs (settings times seeds): ", "worker/0 has 2", "server/0 has 1"):
+            self.assertIn(words, runs[2].output())
+
     def test_dmlc_variables_make_it_a_server(self):
         runs = self.start_dmlc(SHORT, skip=["server 0", "scheduler"])
         env = runs["worker 0"].env

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/network_device.h"
 #include "base/status_macros.h"
 #include "kvstore/job/launch/placement.h"
@@ -34,10 +35,16 @@ bool IsElsewhere(const std::string& host) {
 
 absl::Status AwaitName(const std::string& host, double timeout_s) {
   const TimePoint deadline = Clock::now() + FromSeconds(timeout_s);
+  TimePoint to_tell = Clock::now() + std::chrono::seconds(3);
   Duration pause = std::chrono::milliseconds(50);
   while (true) {
     const absl::Status found = Resolve(host, 1).status();
     if (found.ok()) return found;
+    if (Clock::now() > to_tell) {
+      LogInfo("--bind auto: ", found.message(),
+              "; asking on, until --join-timeout ", timeout_s, " s");
+      to_tell = TimePoint::max();
+    }
     if (Clock::now() + pause >= deadline) {
       return WithExitCode(
           ExitCode::kJoinTimeout,

@@ -2,11 +2,15 @@
 
 #include <pmix.h>
 
+#include <algorithm>
 #include <cstring>
+#include <future>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -14,6 +18,7 @@ namespace {
 
 constexpr char kKey[] = "telegrad.scheduler";
 constexpr size_t kMaxAddressBytes = 4096;
+constexpr Duration kSilent = std::chrono::seconds(5);
 
 absl::Status FromPmix(absl::string_view call, pmix_status_t status) {
   if (status == PMIX_SUCCESS) return absl::OkStatus();
@@ -32,19 +37,48 @@ absl::Status Publish(const std::string& mine) {
   return FromPmix("PMIx_Commit", PMIx_Commit());
 }
 
+// What PMIx's own thread ends, maybe when nobody waits for it any more.
+struct Fence {
+  std::promise<pmix_status_t> ended;
+  pmix_info_t info;
+};
+
+void EndFence(pmix_status_t status, void* fence) {
+  auto* const mine = static_cast<Fence*>(fence);
+  PMIX_INFO_DESTRUCT(&mine->info);
+  mine->ended.set_value(status);
+  delete mine;
+}
+
 // Returns when all ranks are here and hold what was put. Without it a Get may
-// find nothing, or wait for ever, once rank 0 has finalized.
+// find nothing, or wait for ever, once rank 0 has finalized. Neither Slurm nor
+// Open MPI hears PMIX_TIMEOUT.
 absl::Status FenceAll(int timeout_s) {
-  pmix_info_t infos[2];
+  auto* const fence = new Fence;
+  std::future<pmix_status_t> ended = fence->ended.get_future();
   bool collects = true;
-  PMIX_INFO_LOAD(&infos[0], PMIX_COLLECT_DATA, &collects, PMIX_BOOL);
-  PMIX_INFO_LOAD(&infos[1], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
-  const pmix_status_t fenced = PMIx_Fence(nullptr, 0, infos, 2);
-  for (pmix_info_t& info : infos) PMIX_INFO_DESTRUCT(&info);
-  const absl::Status status = FromPmix("PMIx_Fence of all ranks", fenced);
-  return absl::IsDeadlineExceeded(status)
-             ? WithExitCode(ExitCode::kJoinTimeout, status)
-             : status;
+  PMIX_INFO_LOAD(&fence->info, PMIX_COLLECT_DATA, &collects, PMIX_BOOL);
+  const pmix_status_t asked =
+      PMIx_Fence_nb(nullptr, 0, &fence->info, 1, EndFence, fence);
+  if (asked != PMIX_SUCCESS) {
+    EndFence(asked == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : asked, fence);
+  }
+  const Duration silent = std::min<Duration>(kSilent, FromSeconds(timeout_s));
+  if (ended.wait_for(silent) != std::future_status::ready) {
+    const Duration rest = FromSeconds(timeout_s) - silent;
+    LogInfo("waiting for all ranks of the launcher (PMIx), ", ToSeconds(rest),
+            " s at most");
+    if (ended.wait_for(rest) != std::future_status::ready) {
+      return WithExitCode(
+          ExitCode::kJoinTimeout,
+          absl::DeadlineExceededError(absl::StrCat(
+              "not all ranks of the launcher have come to PMIx_Fence within "
+              "--join-timeout ",
+              timeout_s,
+              " s; its own output may tell which were not started")));
+    }
+  }
+  return FromPmix("PMIx_Fence of all ranks", ended.get());
 }
 
 absl::StatusOr<std::string> FetchFromRoot(const pmix_proc_t& self,
