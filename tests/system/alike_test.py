@@ -24,7 +24,7 @@ JOBS = [
         "--wd-mult": "bias=0", "--chunk-elems": "65536",
         "--devices": "2", "--work-load-list": "3,1",
         "--checkpoint": "saved", "--checkpoint-every": "2",
-        "--tier1": "off"}),
+        "--elastic": "1", "--tier1": "off"}),
     (BASE, {
         "--gc-type": "2bit", "--gc-threshold": "0.5", "--gc-rule": "fc=none",
         "--gc-warmup-steps": "3", "--gc-guard": "off", "--gc-dense-1d": None,
