@@ -75,8 +75,7 @@ typedef struct telegrad_job_options {
   int32_t servers_here;  /* so many servers run in this process, on threads */
   int32_t num_threads;   /* of codecs and sums; 1 */
   int32_t insecure;      /* 1: other addresses than loopback without secret */
-  const char* scheduler; /* "host:port". NULL: has_scheduler and all servers
-                            here, so that one call makes a job of one worker */
+  const char* scheduler; /* "host:port". NULL: a job of one worker, here */
   const char* job_id;    /* "local" */
   const void* secret;    /* 32 bytes or more that all members share */
   uint64_t secret_bytes;
@@ -92,6 +91,7 @@ typedef struct telegrad_job_options {
   const char* gdr;      /* NULL: no tensors on GPUs; else as --gdr: "auto" */
   const char* tier1;    /* workers of a host sum first: "auto"; "on", "off" */
   const char* metrics_file; /* NULL: none; telegrad_tools.h, "metrics" */
+  const char* encryption;   /* "auto"; as --encryption */
 } telegrad_job_options;
 
 /* `size`: sizeof(telegrad_job_options) as the caller knows it. */

@@ -15,6 +15,9 @@ absl::Status CheckTransport(const TransportOptions& options);
 // name says.
 absl::Status CheckOpenTransport(TransportOptions options);
 
+// InvalidArgument for one that seals what it carries and has no secret.
+absl::Status CheckEncryption(const TransportOptions& options, bool has_secret);
+
 // InvalidArgument for a transport that reaches contexts of its process only.
 absl::Status CheckBetweenProcesses(absl::string_view name);
 

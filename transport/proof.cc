@@ -1,8 +1,6 @@
 #include "transport/proof.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -11,28 +9,19 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "transport/crypto.h"
 
 namespace telegrad {
 namespace {
 
 constexpr size_t kNonceBytes = 32;
-constexpr size_t kMacBytes = 32;
 constexpr char kServer[] = "telegrad connection v1 server";
 constexpr char kClient[] = "telegrad connection v1 client";
 
 absl::StatusOr<std::string> Mac(const std::string& key, absl::string_view label,
                                 absl::string_view client_nonce,
                                 absl::string_view server_nonce) {
-  const std::string text = absl::StrCat(label, client_nonce, server_nonce);
-  std::string mac(kMacBytes, '\0');
-  unsigned int size = 0;
-  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-           reinterpret_cast<unsigned char*>(mac.data()), &size) == nullptr ||
-      size != kMacBytes) {
-    return absl::InternalError("openssl: HMAC-SHA256 failed");
-  }
-  return mac;
+  return HmacSha256(key, absl::StrCat(label, client_nonce, server_nonce));
 }
 
 }  // namespace
@@ -85,7 +74,7 @@ absl::StatusOr<std::string> Proof::Answer() {
   const absl::string_view mac =
       absl::string_view(received).substr(is_client_ ? kNonceBytes : 0);
   const std::string& expected = is_client_ ? of_server : of_client;
-  if (CRYPTO_memcmp(mac.data(), expected.data(), kMacBytes) != 0) {
+  if (!AreSame(mac, expected)) {
     return absl::UnauthenticatedError(
         "the peer does not hold this job's secret, or what it said was "
         "damaged on its way");

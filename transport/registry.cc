@@ -19,6 +19,7 @@
 #include "transport/decorators/fault/fault_transport.h"
 #include "transport/decorators/multirail/multirail_transport.h"
 #include "transport/decorators/resend/resend_transport.h"
+#include "transport/decorators/seal/seal_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/transport.h"
@@ -73,13 +74,6 @@ constexpr std::array kTransports = {
           /*takes_rails=*/false, /*check=*/nullptr, /*stays_in_process=*/true},
 };
 
-// By several connections to each peer, if they are asked for.
-absl::StatusOr<std::unique_ptr<TransportContext>> MakeConnected(
-    Factory make, const TransportOptions& options, TransportHandler* handler) {
-  if (NumConnections(options) == 1) return make(options, handler);
-  return MakeMultiRailTransport(make, options, handler);
-}
-
 using Decorator = absl::StatusOr<std::unique_ptr<TransportContext>> (*)(
     const TransportFactory&, const TransportOptions&, TransportHandler*);
 
@@ -92,14 +86,14 @@ TransportFactory Decorate(bool is_asked_for, Decorator decorate,
   };
 }
 
-// Puts `make`'s transport behind an emulated link, faults and their remedy
-// where they are asked for.
+// Puts `make`'s transport behind what is asked for: keys of each connection,
+// several connections to each peer, an emulated link, faults and their remedy.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
     Factory make, const TransportOptions& options, TransportHandler* handler) {
-  TransportFactory decorated = [make](const TransportOptions& inner_options,
-                                      TransportHandler* inner_handler) {
-    return MakeConnected(make, inner_options, inner_handler);
-  };
+  TransportFactory decorated =
+      Decorate(options.key != nullptr, &MakeSealTransport, make);
+  decorated = Decorate(NumConnections(options) > 1, &MakeMultiRailTransport,
+                       std::move(decorated));
   decorated =
       Decorate(options.link_bytes_per_s != 0 || options.link_latency_s != 0,
                &MakeEmulatedLink, std::move(decorated));
@@ -230,6 +224,15 @@ absl::Status CheckTransport(const TransportOptions& options) {
   return entry->check == nullptr ? absl::OkStatus() : entry->check(options);
 }
 
+absl::Status CheckEncryption(const TransportOptions& options, bool has_secret) {
+  const bool is_demanded = options.encryption == Encryption::kAuth ||
+                           options.encryption == Encryption::kOn;
+  if (!is_demanded || has_secret) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("encryption ", Name(options.encryption),
+                   ": its keys come from the job's secret, and there is none"));
+}
+
 absl::Status CheckOpenTransport(TransportOptions options) {
   const bool is_known = absl::c_any_of(
       kTls, [&](const char* each) { return options.tls == each; });
@@ -266,6 +269,7 @@ absl::Status CheckFilesOfTransport(absl::string_view name, int num_members) {
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
     const TransportOptions& options, TransportHandler* handler) {
   RETURN_IF_ERROR(CheckTransport(options));
+  RETURN_IF_ERROR(CheckEncryption(options, options.key != nullptr));
   return MakeForMemory(
       [make = FindInBuild(options.name)->make](
           const TransportOptions& inner_options,

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "transport/encryption.h"
 #include "transport/proof.h"
 
 namespace telegrad {
@@ -24,9 +25,11 @@ using EndpointId = uint32_t;
 constexpr size_t kMaxHeaderBytes = 128;
 constexpr size_t kMaxPayloadBytes = size_t{64} << 20;
 constexpr size_t kMaxPrefixBytes = 16;  // what one decorator adds to a header
-// A header with the prefixes of three decorators: memory of devices, sending
-// again, several connections.
-constexpr size_t kMaxCarriedBytes = 3 * kMaxPrefixBytes + kMaxHeaderBytes;
+constexpr size_t kMaxSealBytes = 32;    // what sealing adds
+// A header with the prefixes of four decorators: memory of devices, sending
+// again, several connections, sealing.
+constexpr size_t kMaxCarriedBytes =
+    3 * kMaxPrefixBytes + kMaxSealBytes + kMaxHeaderBytes;
 constexpr size_t kMaxConnections = 64;  // to one peer
 
 // Receives a context's events; every call comes from Progress, on the owner's
@@ -103,6 +106,14 @@ class TransportContext {
     return false;
   }
 
+  // True if nobody between this peer and us can alter a message unnoticed, so
+  // that a checksum finds nothing. It is known once a message has come from the
+  // peer.
+  virtual bool IsSealed(EndpointId endpoint) const {
+    (void)endpoint;
+    return false;
+  }
+
   // Accepts peers from now on; returns the address that Connect takes.
   virtual absl::StatusOr<std::string> Listen() = 0;
 
@@ -136,6 +147,10 @@ struct TransportOptions {
   // Both ends of each connection prove that they have it before anything else
   // is heard; null: nobody does. Within a process nobody need.
   ConnectionKey key = nullptr;
+  // What is done to messages between processes of two hosts that have proved
+  // the key; other than kOff and kAuto it needs one
+  // (transport/decorators/seal). All members of a job have the same.
+  Encryption encryption = Encryption::kAuto;
   std::string bind_address = "127.0.0.1";  // the one address listened on
   // ucx: "tcp", "shm", empty: both. ofi: "tcp", "shm", "verbs", "efa", a
   // provider's name, empty: efa, verbs or tcp, the first there is. tcp: "tcp",

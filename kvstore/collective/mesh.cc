@@ -22,7 +22,7 @@ absl::Status Mesh::CheckPeer(int rank) const {
   const absl::Status& gone = ranks_.gone(rank);
   if (gone.ok()) return gone;
   return WithExitCode(
-      ExitCode::kPeerDied,
+      absl::IsDataLoss(gone) ? ExitCode::kIntegrity : ExitCode::kPeerDied,
       absl::UnavailableError(absl::StrCat(agreement_.Now(), ": rank ", rank,
                                           " is lost: ", gone.message())));
 }

@@ -64,6 +64,20 @@ void AddJobFlags(CLI::App& app, MemberFlags& options) {
       ->group(group);
 }
 
+void AddEncryption(CLI::App& app, TransportOptions& transport) {
+  app.add_option_function<std::string>(
+         "--encryption",
+         [&transport](const std::string& text) {
+           transport.encryption =
+               ParseEncryption(text).value_or(Encryption::kAuto);
+         },
+         "keys from --secret-file for each connection: auth: nobody on the "
+         "path alters data unnoticed; on: nor reads them; auto: auth beyond "
+         "loopback, where there is a secret; alike on all hosts")
+      ->check(CLI::IsMember({"auto", "auth", "on", "off"}))
+      ->default_str("auto");
+}
+
 }  // namespace
 
 void AddPathFlags(CLI::App& app, PathFlags& flags) {
@@ -113,6 +127,7 @@ void AddPathFlags(CLI::App& app, PathFlags& flags) {
                  "the scheduler is reached; other than loopback needs "
                  "--secret-file")
       ->capture_default_str();
+  AddEncryption(app, transport);
   app.add_option("--secret-file", flags.secret_file,
                  "32 bytes or more that all members share; mode 600");
   app.add_flag("--insecure", flags.insecure,
@@ -132,6 +147,8 @@ absl::Status FinishPathFlags(const CLI::App& app, PathFlags& flags) {
                    OfFlag("--link", flags.link, ParseLink(flags.link)));
   transport.link_bytes_per_s = flags.link_spec.bytes_per_s;
   transport.link_latency_s = flags.link_spec.latency_s;
+  RETURN_IF_ERROR(OfFlag(
+      "--encryption", CheckEncryption(transport, !flags.secret_file.empty())));
   if (flags.plan.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(flags.path.given, LoadPlan(flags.plan));
   if (app.count("--connections") == 0) {

@@ -17,6 +17,8 @@
 #include "kvstore/kvstore.h"
 #include "kvstore/server.h"
 #include "kvstore/tuning/machine_detection.h"
+#include "transport/check_transport.h"
+#include "transport/encryption.h"
 
 using telegrad::Clock;
 using telegrad::DistOptions;
@@ -85,6 +87,11 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
   dist.path.transport.name = TextOf(options.transport, "tcp");
   dist.path.transport.tls = TextOf(options.tls, "");
   dist.path.transport.bind_address = bind;
+  ASSIGN_OR_RETURN(
+      dist.path.transport.encryption,
+      telegrad::ParseEncryption(TextOf(options.encryption, "auto")));
+  RETURN_IF_ERROR(
+      telegrad::CheckEncryption(dist.path.transport, dist.secret.has_key()));
   dist.facts = {{"emulated link", TextOf(options.link, "none")}};
   ASSIGN_OR_RETURN(const telegrad::LinkSpec link,
                    telegrad::ParseLink(dist.facts.front().second));

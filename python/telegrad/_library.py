@@ -34,7 +34,8 @@ class JobOptions(Structure):
                 ("bind", c_char_p), ("link", c_char_p), ("join_timeout_s", c_double),
                 ("dead_timeout_s", c_double), ("operation_timeout_s", c_double),
                 ("hosts_part", c_int32), ("metrics_port", c_int32), ("gdr", c_char_p),
-                ("tier1", c_char_p), ("metrics_file", c_char_p)]
+                ("tier1", c_char_p), ("metrics_file", c_char_p),
+                ("encryption", c_char_p)]
 
 
 class Tensor(Structure):

@@ -54,6 +54,9 @@ class Job:
         tier1: whether workers of a host sum first, in its memory, so that one of them
             pushes (docs/several_gpus.md): "auto" (or $TELEGRAD_TIER1), where there are
             several hosts and no tensors on GPUs; "on"; "off", which "dist_async" needs.
+        encryption: of what goes over networks, by keys from the secret (SECURITY.md):
+            "auto" (or $TELEGRAD_ENCRYPTION), as "auth" beyond loopback; "auth": nobody on
+            the path alters it; "on": nor reads it; "off". All members have the same.
         join_timeout, dead_timeout, operation_timeout: seconds; without them 60 (or
             $TELEGRAD_JOIN_TIMEOUT), 10, 300 (or $TELEGRAD_OPERATION_TIMEOUT).
         metrics_port: Prometheus reads this process's numbers at the first free port from
@@ -77,7 +80,8 @@ class Job:
                  operation_timeout: Optional[float] = None, hosts_part: bool = False,
                  gdr: Optional[str] = None, tier1: Optional[str] = None,
                  metrics_port: Optional[int] = None,
-                 metrics_file: Optional[str] = None) -> None:
+                 metrics_file: Optional[str] = None,
+                 encryption: Optional[str] = None) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
         join_timeout = seconds(join_timeout, "JOIN_TIMEOUT", 60)
@@ -100,7 +104,8 @@ class Job:
              hosts_part=hosts_part, scheduler=scheduler, job_id=job_id, transport=transport,
              tls=tls, bind="127.0.0.1" if bind is None else bind, link=link, join_timeout_s=join_timeout,
              dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr,
-             tier1=tier_one(tier1), **metrics_outlet(metrics_port, metrics_file))
+             tier1=tier_one(tier1), **metrics_outlet(metrics_port, metrics_file),
+             encryption=encryption or os.environ.get("TELEGRAD_ENCRYPTION") or "auto")
         options.secret = secret
         self._handle = c_void_p()
         self._pid = os.getpid()

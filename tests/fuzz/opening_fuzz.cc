@@ -7,6 +7,7 @@
 
 #include "kvstore/job/control/handshake.h"
 #include "kvstore/job/control/secret.h"
+#include "transport/decorators/seal/greeting.h"
 #include "transport/proof.h"
 #include "transport/tcp/incoming.h"
 
@@ -40,6 +41,24 @@ void Shake(const std::string& said) {
   if (!greeted.OnHello(hello).ok() || greeted.OnProof(said).ok()) std::abort();
 }
 
+// The same for the exchange of keys.
+void Greet(const std::string& said) {
+  const ConnectionKey key = TheSecret().ForConnections();
+  const auto make = [&key](bool is_client) {
+    return *seal::Greeting::Create(key, Encryption::kOn, is_client,
+                                   Encryption::kOn);
+  };
+  const ConstBytes bytes(said.data(), said.size());
+  seal::Greeting server = make(false), client = make(true),
+                 greeted = make(false);
+  (void)server.Take(bytes, {});
+  const std::string hello = client.Begin();
+  if (!greeted.Take({hello.data(), hello.size()}, {}).ok()) std::abort();
+  (void)client.Take(bytes, {});
+  (void)greeted.Take(bytes, {});
+  if (server.is_done() || client.is_done() || greeted.is_done()) std::abort();
+}
+
 void Receive(bool is_local, ConstBytes bytes) {
   tcp::Incoming incoming(is_local, kMaxHeaderBytes);
   std::string payload;
@@ -63,7 +82,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool choice = size > 0 && data[0] % 2 == 0;
   telegrad::Prove(choice, said);
   telegrad::Shake(said);
-  telegrad::Shake("TGH2" + said);
+  telegrad::Shake("TGH3" + said);
+  telegrad::Greet(said);
+  telegrad::Greet("TGSL" + said);
   telegrad::Receive(choice, {data, size});
   const std::string greeted = std::string("T\2\0\0GRAD", 8) + said;
   telegrad::Receive(choice, {greeted.data(), greeted.size()});

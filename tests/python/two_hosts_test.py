@@ -57,7 +57,8 @@ class TwoHosts(unittest.TestCase):
             secret.write(os.urandom(32))
             secret.flush()
             said = self.step((LOCAL, LOCAL), {
-                "MASTER_ADDR": "10.77.0.1", "TELEGRAD_SECRET_FILE": secret.name})
+                "MASTER_ADDR": "10.77.0.1", "TELEGRAD_SECRET_FILE": secret.name,
+                "TELEGRAD_ENCRYPTION": "on"})
         self.assertNotIn("authenticates nobody", "".join(said))
 
     def test_a_secret_of_one_host_alone_is_refused(self):

@@ -63,6 +63,7 @@ PATH = {  # which members compare by themselves, by these names
     "--transport": ("transport", "tcp", "ucx"),
     "--link": ("emulated link", None, "1gbit"),
     "--resend": ("resend", None, ""),
+    "--encryption": ("encryption", None, "off"),
     "--tls": ("tls", "tcp", "shm"),
 }
 # Refused by the rank itself, or it says which members there are.

@@ -173,6 +173,49 @@ class Security(PlacedTest):
         self.assertEqual(proxy.flips, [])
         proxy.listener.close()
 
+    def test_sealed_runs_have_the_same_bits(self):
+        path = self.write_secret("secret")
+        hashes = []
+        for transport in ("tcp", "ucx"):
+            for encryption in ("off", "auth", "on"):
+                out = f"out-{transport}-{encryption}"
+                run = self.run_to_end([
+                    *SHORT, "--workers", "2", "--secret-file", path, "--transport", transport,
+                    "--tls", "tcp", "--encryption", encryption, "--out", out])
+                hashes.append(self.hashes(out))
+                told = f"encryption {encryption}: 1 sealed"
+                self.assertEqual(told in run.output(), encryption != "off", run.output())
+        self.assertEqual(hashes, hashes[:1] * len(hashes))
+
+    def test_encryption_needs_a_secret(self):
+        run = self.run_to_end([*SHORT, "--encryption", "on"], code=2, seconds=30)
+        self.assertIn("--encryption: encryption on: its keys come from the job's secret",
+                      run.stderr())
+
+    def test_records_that_are_altered_on_their_way_end_the_job(self):
+        path = self.write_secret("secret")
+        for encryption, who in (("auth", "client"), ("on", "client"), ("on", "server")):
+            port = free_ports(4)
+            proxy = FlippingProxy(port, [(who, 6000)])
+            ports = {name: port for name in ("scheduler", "server 0", "worker 0")}
+            ports["worker 1"] = proxy.port
+            runs = self.start_dmlc(
+                [*SHORT, "--secret-file", path, "--encryption", encryption],
+                env={name: {"DMLC_PS_ROOT_PORT": str(each)} for name, each in ports.items()})
+            line = self.ended(runs["worker 1"], 43)
+            self.assertIn("altered", line)
+            if who == "client":
+                for name in ("worker 0", "server 0"):
+                    self.assertRegex(self.ended(runs[name], 43), "worker/1@.*altered")
+            for run in runs.values():
+                self.wait(run, 40)
+            proxy.listener.close()
+
+    def ended(self, run, code):
+        """What it says of its end."""
+        self.assertEqual(self.wait(run, 40), code, run.output())
+        return run.fatal_lines()[0]["message"]
+
     def test_idle_strangers_at_every_port_keep_nobody_out(self):
         path = self.write_secret("secret")
         for flags in (["--transport", "tcp", "--secret-file", path],

@@ -26,6 +26,7 @@ struct Backend {
   bool resend = false;
   bool is_in_memory = false;  // what IsInMemory says of connected endpoints
   bool has_key = false;
+  Encryption encryption = Encryption::kAuto;
 };
 
 inline void PrintTo(const Backend& backend, std::ostream* out) {
@@ -49,6 +50,12 @@ inline Backend Keyed(Backend backend) {
   return backend;
 }
 
+// Which seals its messages.
+inline Backend Sealed(Encryption encryption, Backend backend) {
+  backend.encryption = encryption;
+  return Keyed(backend);
+}
+
 // Whose peers share the memory of this machine.
 inline Backend InMemory(Backend backend) {
   backend.is_in_memory = true;
@@ -65,6 +72,7 @@ inline TransportOptions OptionsOf(const Backend& backend) {
   options.connections = backend.connections;
   options.memory = backend.memory;
   options.resend = backend.resend;
+  options.encryption = backend.encryption;
   if (backend.has_key) options.key = MakeConnectionKey("a key");
   if (*backend.rail != 0) options.rails = {backend.rail};
   return options;

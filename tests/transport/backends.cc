@@ -6,9 +6,31 @@ namespace {
 constexpr char kFaults[] =
     "drop=0.05,duplicate=0.05,reorder=0.05,flip=0.05,seed=1";
 
-}  // namespace
+// With a key; the default is open on loopback.
+std::vector<Backend> KeyedBackends() {
+  using enum Encryption;
+  return {Keyed({"KeyedTcp", "tcp", "tcp"}),
+          InMemory(Keyed({"KeyedTcpSameHost", "tcp", ""})),
+          Keyed({"KeyedUcxTcp", "ucx", "tcp"}),
+          InMemory(Keyed({"KeyedUcxShm", "ucx", "shm"})),
+          Keyed({"KeyedOfiTcp", "ofi", "tcp"}),
+          InMemory(Keyed({"KeyedOfiShm", "ofi", "shm"})),
+          Keyed(Resent({"KeyedResendMultiRailTcp", "tcp", "tcp", 0, "", 2})),
+          Sealed(kAuth, {"AuthTcp", "tcp", "tcp"}),
+          Sealed(kOn, {"OnTcp", "tcp", "tcp"}),
+          InMemory(Sealed(kOn, {"OnTcpSameHost", "tcp", ""})),
+          InMemory(Sealed(kOn, {"OnInproc", "inproc", ""})),
+          Sealed(kAuth, {"AuthUcxTcp", "ucx", "tcp"}),
+          Sealed(kOn, {"OnUcxTcp", "ucx", "tcp"}),
+          InMemory(Sealed(kOn, {"OnUcxShm", "ucx", "shm"})),
+          Sealed(kAuth, {"AuthOfiTcp", "ofi", "tcp"}),
+          Sealed(kOn, {"OnOfiTcp", "ofi", "tcp"}),
+          InMemory(Sealed(kOn, {"OnOfiShm", "ofi", "shm"})),
+          Sealed(kOn, Resent({"OnResendMultiRailTcp", "tcp", "tcp", 0, "", 2})),
+          Staged(Sealed(kAuth, {"AuthBounceTcp", "tcp", "tcp"}))};
+}
 
-std::vector<Backend> AllBackends() {
+std::vector<Backend> OpenBackends() {
   return {InMemory({"Inproc", "inproc", ""}),
           Backend{"Tcp", "tcp", "tcp"},
           InMemory({"TcpSameHost", "tcp", ""}),
@@ -31,13 +53,6 @@ std::vector<Backend> AllBackends() {
           InMemory({"MultiRailUcxShm", "ucx", "shm", 0, "", 2}),
           Backend{"MultiRailOfiTcp", "ofi", "tcp", 0, "", 2},
           Backend{"FaultOverMultiRail", "tcp", "tcp", 4e9, "seed=1", 2},
-          Keyed({"KeyedTcp", "tcp", "tcp"}),
-          InMemory(Keyed({"KeyedTcpSameHost", "tcp", ""})),
-          Keyed({"KeyedUcxTcp", "ucx", "tcp"}),
-          InMemory(Keyed({"KeyedUcxShm", "ucx", "shm"})),
-          Keyed({"KeyedOfiTcp", "ofi", "tcp"}),
-          InMemory(Keyed({"KeyedOfiShm", "ofi", "shm"})),
-          Keyed(Resent({"KeyedResendMultiRailTcp", "tcp", "tcp", 0, "", 2})),
           InMemory(Resent({"ResendInproc", "inproc", ""})),
           Resent({"ResendTcp", "tcp", "tcp"}),
           InMemory(Resent({"ResendTcpSameHost", "tcp", ""})),
@@ -59,6 +74,14 @@ std::vector<Backend> AllBackends() {
           Staged(Resent({"BounceResendFaulty", "inproc", "", 0, kFaults})),
           Staged({"BounceMultiRailTcp", "tcp", "tcp", 0, "", 2}),
           Staged({"BounceMultiRailUcxTcp", "ucx", "tcp", 0, "", 2})};
+}
+
+}  // namespace
+
+std::vector<Backend> AllBackends() {
+  std::vector<Backend> all = KeyedBackends();
+  for (const Backend& each : OpenBackends()) all.push_back(each);
+  return all;
 }
 
 }  // namespace telegrad::testing

@@ -1,13 +1,21 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/local_socket.h"
 #include "base/resource_limit.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/stranger.h"
@@ -177,6 +185,61 @@ TEST(Key, OfTheServerIsAskedForToo) {
     EXPECT_THAT(member.closed[endpoint],
                 StatusIs(StatusCode::kUnauthenticated, "secret"));
     EXPECT_TRUE(impostor.heard.empty());
+  }
+}
+
+std::set<std::string> SharedFiles() {
+  std::set<std::string> files;
+  for (const auto& each : std::filesystem::directory_iterator("/dev/shm")) {
+    files.insert(each.path());
+  }
+  return files;
+}
+
+// What it may open of `files`, or reach of us: 0 is nothing.
+int AsAnotherUser(const std::set<std::string>& files,
+                  const std::string& address) {
+  constexpr uid_t kNobody = 65534;
+  if (setgid(kNobody) != 0 || setuid(kNobody) != 0) return 100;
+  int num_open = 0;
+  for (const std::string& file : files) {
+    if (open(file.c_str(), O_RDONLY) >= 0) ++num_open;
+  }
+  char here, there = 0;
+  const iovec own{&here, 1}, theirs{&there, 1};
+  if (process_vm_readv(getppid(), &own, 1, &theirs, 1, 0) > 0) num_open += 10;
+  absl::StatusOr<UniqueFd> socket = ConnectLocal("telegrad " + address);
+  // Whoever is not trusted is hung up on.
+  if (socket.ok() && recv(socket->get(), &here, 1, 0) > 0) num_open += 20;
+  return num_open;
+}
+
+TEST(SharedMemory, GivesNothingToAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
+  for (const TransportOptions& options : Networks()) {
+    if (options.tls == "tcp") continue;
+    SCOPED_TRACE(absl::StrCat(options.name, " ", options.tls));
+    const std::set<std::string> before = SharedFiles();
+    Node server(options), member(options);
+    const std::string address = *server.context->Listen();
+    const EndpointId endpoint = *member.context->Connect(address);
+    ASSERT_THAT(member.Send(endpoint, "h", Pattern(1 << 20)), IsOk());
+    ASSERT_TRUE(
+        Drive({&server, &member}, [&] { return !server.heard.empty(); }));
+    ASSERT_TRUE(member.context->IsInMemory(endpoint));
+    std::set<std::string> files;
+    for (const std::string& file : SharedFiles()) {
+      if (!before.contains(file)) files.insert(file);
+    }
+    const pid_t child = fork();
+    if (child == 0) _exit(AsAnotherUser(files, address));
+    int status = -1;
+    ASSERT_TRUE(Drive({&server, &member}, [&] {
+      return waitpid(child, &status, WNOHANG) == child;
+    }));
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_EQ(server.accepted.size(), 1u);
   }
 }
 

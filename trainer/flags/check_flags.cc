@@ -176,6 +176,14 @@ constexpr Effect kEffects[] = {
      "--secret-file is given"},
     {"--gdr",
      [](const TrainOptions& o) {
+       const Encryption encryption = o.path.transport.encryption;
+       return o.gdr != "on" || encryption == Encryption::kAuto ||
+              encryption == Encryption::kOff;
+     },
+     "--encryption auth and on cannot seal what cards read from GPUs; take "
+     "--gdr auto, or on an isolated fabric --encryption auto"},
+    {"--gdr",
+     [](const TrainOptions& o) {
        return !o.gpus.empty() && o.gpus != kEmulatedGpu;
      },
      "it is for --gpus"},

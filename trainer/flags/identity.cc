@@ -42,8 +42,8 @@ constexpr std::pair<FlagGroup, const char*> kGroups[] = {
      "--lr-step-epochs --num-epochs --outer-lr --servers --warmup-epochs "
      "--workers --workers-serve"},
     {kPath,
-     "--connections --gdr --link --plan --rails --resend --tls "
-     "--transport"},
+     "--connections --encryption --gdr --link --plan --rails --resend "
+     "--tls --transport"},
     {kTimes,
      "--bind --disp-batches --early-step --gpus --scheduler "
      "--tcp-congestion --threads"},

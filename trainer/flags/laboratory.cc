@@ -94,7 +94,8 @@ absl::Status SettleEmulation(const std::optional<Placement>& placement,
   for (const char* flag :
        {"--workers", "--devices", "--kv-store", "--link", "--transport",
         "--scheduler", "--variable-update", "--work-load-list", "--what-if",
-        "--connections", "--resend", "--rails", "--tls", "--tcp-congestion"}) {
+        "--connections", "--resend", "--rails", "--tls", "--tcp-congestion",
+        "--encryption"}) {
     if (!options.given.contains(flag)) continue;
     return refuse(flag,
                   " is for workers that are processes: leave it out "

@@ -192,9 +192,10 @@ absl::Status SettleStore(TrainOptions& options) {
   }
   RETURN_IF_ERROR(SettleTierOne(traits, options));
   if (traits.has_workers) return absl::OkStatus();
-  for (const char* flag : {"--workers", "--servers", "--link", "--transport",
-                           "--plan", "--what-if", "--connections", "--resend",
-                           "--rails", "--tls", "--tcp-congestion"}) {
+  for (const char* flag :
+       {"--workers", "--servers", "--link", "--transport", "--plan",
+        "--what-if", "--connections", "--resend", "--rails", "--tls",
+        "--tcp-congestion", "--encryption"}) {
     if (options.given.contains(flag)) {
       return refuse(absl::StrCat("is one process without a network: leave ",
                                  flag, " out (--devices N sums N)"));

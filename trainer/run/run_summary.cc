@@ -208,4 +208,12 @@ std::string FirstOf(const std::string& details) {
   return {details.begin(), end};
 }
 
+std::string SealedOf(const std::string& details) {
+  for (const char* begin : {", encryption ", ", isolated fabric"}) {
+    const size_t found = details.rfind(begin);
+    if (found != std::string::npos) return details.substr(found);
+  }
+  return "";
+}
+
 }  // namespace telegrad

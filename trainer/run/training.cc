@@ -198,7 +198,8 @@ absl::Status Training::Init() {
   SayPacking(context_);
   const std::string transport = context_.store.transport_details();
   if (!transport.empty()) {
-    context_.observer.OnNotice(absl::StrCat("connected: ", FirstOf(transport)));
+    context_.observer.OnNotice(
+        absl::StrCat("connected: ", FirstOf(transport), SealedOf(transport)));
   }
   TellPlan(context_, num_batches_ * context_.options.num_epochs);
   RETURN_IF_ERROR(PrepareSteps(optimizer));

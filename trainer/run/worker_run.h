@@ -88,5 +88,7 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
 
 // The first of details that commas separate; some have commas in parentheses.
 std::string FirstOf(const std::string& details);
+// ", encryption on: 2 sealed" of them; empty: none are.
+std::string SealedOf(const std::string& details);
 
 }  // namespace telegrad

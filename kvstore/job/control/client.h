@@ -71,7 +71,8 @@ class JobClient : public Job {
   absl::Status OnStart(const StartRecord& record);
   absl::Status OnGathered(const GatheredRecord& record);
   void JudgeScheduler(TimePoint now);
-  void LoseScheduler(absl::string_view why);
+  void LoseScheduler(absl::string_view why,
+                     ExitCode code = ExitCode::kSchedulerLost);
   void Close(absl::Status join_status, const FatalEvent* failure);
 
   const JoinRequest request_;

@@ -74,14 +74,18 @@ class Connector {
     }
     RETURN_IF_ERROR(ConnectResult(fd.get()));
     FrameConnection connection(std::move(fd));
-    RETURN_IF_ERROR(Handshake(connection, deadline));
+    RETURN_IF_ERROR(Handshake(
+        connection, EncryptionTo(ToString(address), request_.encryption),
+        deadline));
     return connection;
   }
 
-  absl::Status Handshake(FrameConnection& connection, TimePoint deadline) {
+  absl::Status Handshake(FrameConnection& connection, Encryption mode,
+                         TimePoint deadline) {
     HandshakeClient handshake(
         request_.secret, request_.job_id,
-        Identity{.node = {request_.role, request_.wanted_rank}, .epoch = 0});
+        Identity{.node = {request_.role, request_.wanted_rank}, .epoch = 0},
+        {Role::kScheduler}, mode);
     connection.Send(MakeFrame(handshake.Hello()));
     const absl::StatusOr<std::string> challenge =
         NextFrame(connection, deadline);
@@ -99,6 +103,10 @@ class Connector {
     }
     connection.Send(MakeFrame(proof.ok() ? *proof : handshake.FalseProof()));
     RETURN_IF_ERROR(proof.status());
+    if (handshake.keys() != nullptr) {
+      RETURN_IF_ERROR(
+          connection.Seal(*handshake.keys(), mode, /*is_client=*/true));
+    }
     ASSIGN_OR_RETURN(const std::string answer, NextFrame(connection, deadline));
     RETURN_IF_ERROR(CheckRefusal(answer));
     ASSIGN_OR_RETURN(const Record record, DecodeRecord(answer));

@@ -58,7 +58,11 @@ void JobClient::Serve(FrameConnection& connection) {
       MutexLock lock(&mutex_);
       if (is_closed_) return;
     }
-    if (!read.ok()) return LoseScheduler(read.message());
+    if (!read.ok()) {
+      return LoseScheduler(read.message(), absl::IsDataLoss(read)
+                                               ? ExitCode::kIntegrity
+                                               : ExitCode::kSchedulerLost);
+    }
     JudgeScheduler(Clock::now());
     MutexLock lock(&mutex_);
     if (is_closed_) return;
@@ -227,9 +231,9 @@ void JobClient::JudgeScheduler(TimePoint now) {
 }
 
 // Our own failure, if there is one, is why the job ends.
-void JobClient::LoseScheduler(absl::string_view why) {
+void JobClient::LoseScheduler(absl::string_view why, ExitCode code) {
   FatalEvent event;
-  event.code = ExitCode::kSchedulerLost;
+  event.code = code;
   event.message =
       absl::StrCat("scheduler ", request_.scheduler_address, " lost: ", why);
   event.detect_ms =

@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/endian.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
 
 namespace telegrad {
 namespace {
@@ -42,19 +44,49 @@ absl::Status FrameConnection::Read() {
       absl::StrCat("connection lost: ", std::strerror(errno)));
 }
 
+absl::Status FrameConnection::Seal(const ConnectionKeys& keys, Encryption mode,
+                                   bool is_client) {
+  if (mode == Encryption::kOff) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      seals_, Sealer::Create(is_client ? keys.of_client : keys.of_server, mode,
+                             /*seals=*/true));
+  ASSIGN_OR_RETURN(
+      opens_, Sealer::Create(is_client ? keys.of_server : keys.of_client, mode,
+                             /*seals=*/false));
+  return absl::OkStatus();
+}
+
+// Null: OpenSSL failed.
+Frame FrameConnection::Sealed(const std::string& frame) {
+  const size_t body_bytes = frame.size() - kLengthBytes;
+  std::string sealed = frame;
+  sealed.resize(frame.size() + kTagBytes);
+  auto* const bytes = reinterpret_cast<std::byte*>(sealed.data());
+  StoreLittleEndian(bytes, static_cast<uint32_t>(body_bytes + kTagBytes));
+  const absl::Status done = seals_->Seal(
+      num_sealed_++, {bytes, kLengthBytes}, {bytes + kLengthBytes, body_bytes},
+      bytes + kLengthBytes, bytes + frame.size());
+  if (!done.ok()) return nullptr;
+  return std::make_shared<const std::string>(std::move(sealed));
+}
+
 absl::StatusOr<std::optional<std::string>> FrameConnection::Next(
     size_t max_bytes) {
+  const size_t tag_bytes = opens_.has_value() ? kTagBytes : 0;
   const size_t available = received_.size() - consumed_;
   if (available >= kLengthBytes) {
     const size_t length = LoadLittleEndian<uint32_t>(
         reinterpret_cast<const std::byte*>(received_.data() + consumed_));
-    if (length > max_bytes) {
+    if (length > max_bytes + tag_bytes) {
       return absl::InvalidArgumentError(absl::StrCat(
           "frame of ", length, " bytes, at most ", max_bytes, " are taken"));
     }
     if (available - kLengthBytes >= length) {
       std::string body = received_.substr(consumed_ + kLengthBytes, length);
+      const ConstBytes beside(received_.data() + consumed_, kLengthBytes);
       consumed_ += kLengthBytes + length;
+      if (!opens_.has_value()) return body;
+      RETURN_IF_ERROR(Open(beside, body));
       return body;
     }
   }
@@ -63,12 +95,28 @@ absl::StatusOr<std::optional<std::string>> FrameConnection::Next(
   return std::nullopt;
 }
 
+absl::Status FrameConnection::Open(ConstBytes beside, std::string& body) {
+  const size_t bytes = std::max(body.size(), kTagBytes) - kTagBytes;
+  auto* const text = reinterpret_cast<std::byte*>(body.data());
+  absl::Status opened = absl::DataLossError("shorter than its tag");
+  if (body.size() >= kTagBytes) {
+    opened = opens_->Open(num_opened_++, beside, {text, bytes}, text + bytes);
+  }
+  body.resize(bytes);
+  if (opened.ok()) return opened;
+  return WithExitCode(
+      ExitCode::kIntegrity,
+      absl::DataLossError(absl::StrCat("a frame was ", opened.message())));
+}
+
 void FrameConnection::Send(Frame frame) {
   Queue(std::move(frame));
   Flush();
 }
 
 void FrameConnection::Queue(Frame frame) {
+  if (seals_.has_value()) frame = Sealed(*frame);
+  is_write_failed_ |= frame == nullptr;
   if (!is_write_failed_) unsent_.push_back(std::move(frame));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -10,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/socket.h"
+#include "transport/crypto.h"
+#include "transport/sealer.h"
 
 namespace telegrad {
 
@@ -32,8 +35,15 @@ class FrameConnection {
   // closed; frames received before are still given by Next.
   absl::Status Read();
 
+  // Seals what is queued from now on, and expects what is yet to be read to be
+  // sealed: a tag of 16 bytes behind each body, beside which the length is
+  // authenticated. Not with kOff.
+  absl::Status Seal(const ConnectionKeys& keys, Encryption mode,
+                    bool is_client);
+
   // The next whole frame's body, nullopt when it has not yet arrived.
-  // InvalidArgument for a frame that is longer than `max_bytes`.
+  // InvalidArgument for a frame that is longer than `max_bytes`. DataLoss for
+  // one that is not as it was sealed.
   absl::StatusOr<std::optional<std::string>> Next(size_t max_bytes);
 
   // Sends as much as the socket takes, keeps the rest for Flush. Errors are
@@ -46,7 +56,13 @@ class FrameConnection {
  private:
   static constexpr size_t kReadBytes = 64 * 1024;  // one turn of the loop
 
+  Frame Sealed(const std::string& frame);
+  // Leaves the body.
+  absl::Status Open(ConstBytes beside, std::string& body);
+
   UniqueFd fd_;
+  std::optional<Sealer> seals_, opens_;
+  uint64_t num_sealed_ = 0, num_opened_ = 0;
   std::string received_;
   size_t consumed_ = 0;  // bytes of received_ that were handed on
   std::deque<Frame> unsent_;

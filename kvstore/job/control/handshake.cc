@@ -1,12 +1,5 @@
 #include "kvstore/job/control/handshake.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
-
-#include <cstring>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
@@ -16,29 +9,29 @@
 
 // Messages, little-endian, each followed by crc:u32, the CRC-32C of all before
 // it, which tells bytes that were damaged from a wrong secret:
-//   HELLO     = head(1) role:u8 0:u8 rank:i32 epoch:u64 nonce:32 job:u8+bytes
-//   CHALLENGE = head(2) 0:u8 0:u8 nonce:32 mac
+//   HELLO     = head(1) role:u8 mode:u8 rank:i32 epoch:u64 half:32 job:u8+bytes
+//   CHALLENGE = head(2) 0:u8 0:u8 half:32 mac
 //   PROOF     = head(3) 0:u8 0:u8 mac
-//   head(k)   = "TGH2" k:u8 keyed:u8
+//   head(k)   = "TGH3" k:u8 keyed:u8
 //   mac       = 32 bytes when keyed, else none
-//   MAC       = HMAC-SHA256(key, label 0x00 len(hello):u32 hello
+//   MAC       = HMAC-SHA256(key, label 0x00 server 0x00 len(hello):u32 hello
 //                                len(c):u32 c), c = CHALLENGE without its mac,
-//               and hello without its crc
-// The job id and the claimed identity are parts of `hello`.
+//               hello without its crc, server "scheduler", "server/3"
+// The job id and the claimed identity are parts of `hello`. mode: Encryption of
+// what follows; KeyExchange::Derive takes the transcript of PROOF's MAC.
 namespace telegrad {
 namespace {
 
-constexpr char kMagic[] = "TGH2";
+constexpr char kMagic[] = "TGH3";
 constexpr size_t kMagicBytes = 4;
-constexpr size_t kNonceBytes = 32;
-constexpr size_t kMacBytes = 32;
+constexpr size_t kHalfBytes = KeyExchange::kPublicBytes;
 constexpr size_t kCrcBytes = 4;
-constexpr size_t kPrefixBytes = 8;  // magic, kind, keyed, role, zero
-constexpr size_t kHelloFixedBytes = kPrefixBytes + 4 + 8 + kNonceBytes + 1;
+constexpr size_t kPrefixBytes = 8;  // magic, kind, keyed, role, mode
+constexpr size_t kHelloFixedBytes = kPrefixBytes + 4 + 8 + kHalfBytes + 1;
 constexpr size_t kMaxJobIdBytes = 255;
 constexpr int kMaxRank = 65535;  // ranks are u16 in frame headers
-constexpr char kServerLabel[] = "telegrad handshake v2 server";
-constexpr char kClientLabel[] = "telegrad handshake v2 client";
+constexpr char kServerLabel[] = "telegrad handshake v3 server";
+constexpr char kClientLabel[] = "telegrad handshake v3 client";
 
 enum class Kind : uint8_t { kHello = 1, kChallenge = 2, kProof = 3 };
 
@@ -61,18 +54,20 @@ T Load(absl::string_view from, size_t offset) {
       reinterpret_cast<const std::byte*>(from.data() + offset));
 }
 
-std::string Prefix(Kind kind, bool is_keyed, uint8_t role) {
+std::string Prefix(Kind kind, bool is_keyed, uint8_t role,
+                   Encryption mode = Encryption::kOff) {
   std::string prefix(kMagic, kMagicBytes);
   Append(&prefix, static_cast<uint8_t>(kind));
   Append(&prefix, static_cast<uint8_t>(is_keyed));
   Append(&prefix, role);
-  Append(&prefix, uint8_t{0});
+  Append(&prefix, static_cast<uint8_t>(mode));
   return prefix;
 }
 
 struct Head {
   bool is_keyed = false;
   uint8_t role = 0;
+  Encryption mode = Encryption::kOff;
 };
 
 // The check of a message, taken to begin as it should.
@@ -110,10 +105,13 @@ absl::StatusOr<Head> ReadHead(absl::string_view message, Kind kind) {
     return Refused("message out of order");
   }
   const uint8_t keyed = Load<uint8_t>(message, 5);
-  if (keyed > 1 || Load<uint8_t>(message, 7) != 0) {
+  const auto mode = static_cast<Encryption>(Load<uint8_t>(message, 7));
+  const bool may_seal = kind == Kind::kHello && keyed == 1;
+  if (keyed > 1 || mode > (may_seal ? Encryption::kOn : Encryption::kOff)) {
     return Refused("malformed message");
   }
-  return Head{.is_keyed = keyed == 1, .role = Load<uint8_t>(message, 6)};
+  return Head{
+      .is_keyed = keyed == 1, .role = Load<uint8_t>(message, 6), .mode = mode};
 }
 
 absl::Status CheckKeyed(bool peer, bool self, absl::string_view who) {
@@ -128,46 +126,50 @@ absl::Status CheckKeyed(bool peer, bool self, absl::string_view who) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Nonce() {
-  std::string nonce(kNonceBytes, '\0');
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()),
-                 static_cast<int>(nonce.size())) != 1) {
-    return absl::InternalError("openssl: RAND_bytes failed");
+// What one side signs. `challenge`: without its mac.
+struct Transcript {
+  absl::string_view key;  // empty: nothing is signed
+  NodeId server;
+  absl::string_view hello;
+  absl::string_view challenge;
+
+  std::string Text(absl::string_view label) const {
+    std::string text =
+        absl::StrCat(label, absl::string_view("\0", 1), ToString(server),
+                     absl::string_view("\0", 1));
+    Append(&text, static_cast<uint32_t>(hello.size()));
+    absl::StrAppend(&text, hello);
+    Append(&text, static_cast<uint32_t>(challenge.size()));
+    absl::StrAppend(&text, challenge);
+    return text;
   }
-  return nonce;
+  // Empty without a key.
+  absl::StatusOr<std::string> Mac(absl::string_view label) const {
+    if (key.empty()) return std::string();
+    return HmacSha256(key, Text(label));
+  }
+};
+
+absl::string_view KeyOf(const Secret& secret) {
+  if (!secret.has_key()) return {};
+  return {reinterpret_cast<const char*>(secret.key().data()),
+          secret.key().size()};
 }
 
-// `challenge`: without its mac. Empty without a key.
-absl::StatusOr<std::string> Mac(const Secret& secret, absl::string_view label,
-                                absl::string_view hello,
-                                absl::string_view challenge) {
-  if (!secret.has_key()) return std::string();
-  std::string transcript(label.data(), label.size());
-  transcript.push_back('\0');
-  Append(&transcript, static_cast<uint32_t>(hello.size()));
-  transcript.append(hello.data(), hello.size());
-  Append(&transcript, static_cast<uint32_t>(challenge.size()));
-  transcript.append(challenge.data(), challenge.size());
-  std::string mac(kMacBytes, '\0');
-  unsigned int size = 0;
-  if (HMAC(EVP_sha256(), secret.key().data(),
-           static_cast<int>(secret.key().size()),
-           reinterpret_cast<const unsigned char*>(transcript.data()),
-           transcript.size(), reinterpret_cast<unsigned char*>(mac.data()),
-           &size) == nullptr ||
-      size != kMacBytes) {
-    return absl::InternalError("openssl: HMAC-SHA256 failed");
-  }
-  return mac;
-}
-
-bool Equal(absl::string_view a, absl::string_view b) {
-  return a.size() == b.size() &&
-         CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+// The keys of this connection, from the other side's half.
+absl::StatusOr<std::optional<ConnectionKeys>> KeysOf(
+    const KeyExchange& exchange, absl::string_view half,
+    const Transcript& transcript) {
+  if (transcript.key.empty()) return std::nullopt;
+  absl::StatusOr<ConnectionKeys> keys =
+      exchange.Derive(half, transcript.key, transcript.Text(kClientLabel));
+  if (!keys.ok()) return Refused(keys.status().message());
+  return *keys;
 }
 
 struct HelloFields {
   Identity identity;
+  absl::string_view half;
   absl::string_view job_id;
 };
 
@@ -186,6 +188,7 @@ absl::StatusOr<HelloFields> ParseHello(absl::string_view hello,
   HelloFields fields;
   fields.identity.node = {static_cast<Role>(head.role), rank};
   fields.identity.epoch = Load<uint64_t>(hello, kPrefixBytes + 4);
+  fields.half = hello.substr(kPrefixBytes + 4 + 8, kHalfBytes);
   fields.job_id = hello.substr(kHelloFixedBytes);
   return fields;
 }
@@ -197,18 +200,23 @@ std::string Name(NodeId node) {
 }  // namespace
 
 HandshakeClient::HandshakeClient(Secret secret, std::string job_id,
-                                 Identity self)
-    : secret_(secret), job_id_(std::move(job_id)), self_(self) {}
+                                 Identity self, NodeId server, Encryption mode)
+    : secret_(secret),
+      job_id_(std::move(job_id)),
+      self_(self),
+      server_(server),
+      mode_(secret.has_key() ? mode : Encryption::kOff) {}
 
 std::string HandshakeClient::Hello() {
-  absl::StatusOr<std::string> nonce = Nonce();
+  absl::StatusOr<KeyExchange> exchange = KeyExchange::Create();
   // An empty HELLO is refused by every server, and OnChallenge says so, too.
-  if (!nonce.ok() || job_id_.size() > kMaxJobIdBytes) return "";
+  if (!exchange.ok() || job_id_.size() > kMaxJobIdBytes) return "";
+  exchange_ = *std::move(exchange);
   hello_ = Prefix(Kind::kHello, secret_.has_key(),
-                  static_cast<uint8_t>(self_.node.role));
+                  static_cast<uint8_t>(self_.node.role), mode_);
   Append(&hello_, static_cast<int32_t>(self_.node.rank));
   Append(&hello_, self_.epoch);
-  hello_ += *nonce;
+  hello_ += exchange_->public_half();
   Append(&hello_, static_cast<uint8_t>(job_id_.size()));
   hello_ += job_id_;
   return Seal(hello_);
@@ -222,19 +230,20 @@ absl::StatusOr<std::string> HandshakeClient::OnChallenge(
   ASSIGN_OR_RETURN(const absl::string_view challenge, Unseal(sealed));
   ASSIGN_OR_RETURN(const Head head, ReadHead(challenge, Kind::kChallenge));
   RETURN_IF_ERROR(CheckKeyed(head.is_keyed, secret_.has_key(), "the server"));
-  constexpr size_t kSignedBytes = kPrefixBytes + kNonceBytes;
+  constexpr size_t kSignedBytes = kPrefixBytes + kHalfBytes;
   if (head.role != 0 ||
       challenge.size() != kSignedBytes + (head.is_keyed ? kMacBytes : 0)) {
     return Refused("malformed message");
   }
   const absl::string_view body = challenge.substr(0, kSignedBytes);
-  ASSIGN_OR_RETURN(const std::string expected,
-                   Mac(secret_, kServerLabel, hello, body));
-  if (!Equal(challenge.substr(kSignedBytes), expected)) {
+  const Transcript transcript{KeyOf(secret_), server_, hello, body};
+  ASSIGN_OR_RETURN(const std::string expected, transcript.Mac(kServerLabel));
+  if (!AreSame(challenge.substr(kSignedBytes), expected)) {
     return Refused("the server does not hold this job's secret");
   }
-  ASSIGN_OR_RETURN(const std::string mac,
-                   Mac(secret_, kClientLabel, hello, body));
+  ASSIGN_OR_RETURN(keys_,
+                   KeysOf(*exchange_, body.substr(kPrefixBytes), transcript));
+  ASSIGN_OR_RETURN(const std::string mac, transcript.Mac(kClientLabel));
   return Seal(absl::StrCat(Prefix(Kind::kProof, secret_.has_key(), 0), mac));
 }
 
@@ -244,8 +253,8 @@ std::string HandshakeClient::FalseProof() const {
                    std::string(secret_.has_key() ? kMacBytes : 0, '\0')));
 }
 
-HandshakeServer::HandshakeServer(Secret secret, std::string job_id)
-    : secret_(secret), job_id_(std::move(job_id)) {}
+HandshakeServer::HandshakeServer(Secret secret, std::string job_id, NodeId self)
+    : secret_(secret), job_id_(std::move(job_id)), self_(self) {}
 
 absl::StatusOr<std::string> HandshakeServer::OnHello(absl::string_view sealed) {
   if (!hello_.empty()) return Refused("message out of order");
@@ -253,15 +262,17 @@ absl::StatusOr<std::string> HandshakeServer::OnHello(absl::string_view sealed) {
   ASSIGN_OR_RETURN(const Head head, ReadHead(hello, Kind::kHello));
   ASSIGN_OR_RETURN(const HelloFields fields, ParseHello(hello, head));
   const std::string who = Name(fields.identity.node);
-  if (!Equal(fields.job_id, job_id_)) {
+  if (!AreSame(fields.job_id, job_id_)) {
     return Refused(absl::StrCat(who, " belongs to another job"));
   }
   RETURN_IF_ERROR(CheckKeyed(head.is_keyed, secret_.has_key(), who));
-  ASSIGN_OR_RETURN(const std::string nonce, Nonce());
-  const std::string body =
-      absl::StrCat(Prefix(Kind::kChallenge, secret_.has_key(), 0), nonce);
-  ASSIGN_OR_RETURN(const std::string mac,
-                   Mac(secret_, kServerLabel, hello, body));
+  ASSIGN_OR_RETURN(const KeyExchange exchange, KeyExchange::Create());
+  const std::string body = absl::StrCat(
+      Prefix(Kind::kChallenge, secret_.has_key(), 0), exchange.public_half());
+  const Transcript transcript{KeyOf(secret_), self_, hello, body};
+  ASSIGN_OR_RETURN(const std::string mac, transcript.Mac(kServerLabel));
+  ASSIGN_OR_RETURN(keys_, KeysOf(exchange, fields.half, transcript));
+  mode_ = head.mode;
   hello_ = std::string(hello);
   challenge_ = body;
   return Seal(absl::StrCat(body, mac));
@@ -281,9 +292,9 @@ absl::StatusOr<Identity> HandshakeServer::OnProof(absl::string_view sealed) {
       proof.size() != kPrefixBytes + (head.is_keyed ? kMacBytes : 0)) {
     return Refused("malformed message");
   }
-  ASSIGN_OR_RETURN(const std::string expected,
-                   Mac(secret_, kClientLabel, hello_, challenge));
-  if (!Equal(proof.substr(kPrefixBytes), expected)) {
+  const Transcript transcript{KeyOf(secret_), self_, hello_, challenge};
+  ASSIGN_OR_RETURN(const std::string expected, transcript.Mac(kClientLabel));
+  if (!AreSame(proof.substr(kPrefixBytes), expected)) {
     return Refused(absl::StrCat(who, " does not hold this job's secret"));
   }
   return fields.identity;

@@ -17,6 +17,7 @@
 #include "kvstore/job/control/membership.h"
 #include "kvstore/job/control/secret.h"
 #include "kvstore/job/control/timing.h"
+#include "transport/encryption.h"
 #include "transport/node.h"
 
 namespace telegrad {
@@ -31,6 +32,8 @@ struct JoinRequest {
   Facts facts;
   std::string job_id = "local";
   Secret secret;
+  // What is done to the records of one that has a secret.
+  Encryption encryption = Encryption::kAuto;
   ControlTiming timing;
   std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
   // Told once for whom, where and until when the member waits, when it has not

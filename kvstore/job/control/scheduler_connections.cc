@@ -129,7 +129,7 @@ void SchedulerConnections::OnReadable(ConnectionId id, Connection& connection,
   }
   if (read.ok()) return;
   connection.is_gone = true;
-  job_->OnClosed(id, read.message(), now);
+  job_->OnClosed(id, read, now);
 }
 
 absl::Status SchedulerConnections::OnFrame(ConnectionId id,
@@ -144,7 +144,12 @@ absl::Status SchedulerConnections::OnFrame(ConnectionId id,
     return absl::OkStatus();
   }
   if (connection.state == State::kProof) {
+    const HandshakeServer& handshake = connection.handshake;
     ASSIGN_OR_RETURN(connection.identity, connection.handshake.OnProof(frame));
+    if (handshake.keys() != nullptr) {
+      RETURN_IF_ERROR(connection.frames.Seal(
+          *handshake.keys(), handshake.mode(), /*is_client=*/false));
+    }
     connection.frames.Send(MakeFrame(EncodeRecord(WelcomeRecord{})));
     connection.state = State::kWelcome;
     connection.deadline = now + kJoinRecordTime;
@@ -168,7 +173,7 @@ void SchedulerConnections::Refuse(ConnectionId id, Connection& connection,
   connection.is_closing = true;
   connection.deadline = now + kCloseTime;
   Tell(connection, why.message());
-  job_->OnClosed(id, why.message(), now);
+  job_->OnClosed(id, why, now);
 }
 
 // A stranger's address once, whatever it tries.

@@ -174,14 +174,20 @@ void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
   DoneIfAllGone();
 }
 
-void SchedulerState::OnClosed(ConnectionId connection, absl::string_view why,
+void SchedulerState::OnClosed(ConnectionId connection, const absl::Status& why,
                               TimePoint now) {
   parted_.erase(connection);
   RosterEntry* entry = roster_.Find(connection);
   if (entry == nullptr || !entry->is_connected) return;
   entry->is_connected = false;
   const bool is_live = phase_ == Phase::kJoining || phase_ == Phase::kRunning;
-  if (is_live && !entry->has_left) MarkDead(*entry, std::string(why), now);
+  if (is_live && !entry->has_left && absl::IsDataLoss(why)) {
+    FatalEvent event{.code = ExitCode::kIntegrity, .message = {}, .dead = {}};
+    event.message = absl::StrCat(entry->Describe(), ": ", why.message());
+    Fail(event, now);
+  } else if (is_live && !entry->has_left) {
+    MarkDead(*entry, std::string(why.message()), now);
+  }
   DoneIfAllGone();
 }
 

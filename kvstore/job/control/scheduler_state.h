@@ -47,7 +47,9 @@ class SchedulerState {
                         const Record& record, TimePoint now);
   // "refused 10.0.0.2: ...", which the join deadline's sentence repeats.
   void OnRefused(const std::string& line) { refused_.push_back(line); }
-  void OnClosed(ConnectionId connection, absl::string_view why, TimePoint now);
+  // DataLoss: what a member says is altered on its way, and the job ends.
+  void OnClosed(ConnectionId connection, const absl::Status& why,
+                TimePoint now);
   void Fail(const FatalEvent& event, TimePoint now);
 
   // Judges silence and deadlines; call it at least each TickInterval(). When

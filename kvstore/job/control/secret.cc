@@ -1,10 +1,7 @@
 #include "kvstore/job/control/secret.h"
 
 #include <fcntl.h>
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
-#include <openssl/kdf.h>
-#include <openssl/params.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +15,7 @@
 #include "base/exit_code.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
+#include "transport/crypto.h"
 
 namespace telegrad {
 namespace {
@@ -112,35 +110,6 @@ absl::Status ReadSecretFile(const std::string& path, Material* material) {
   return ReadAll(fd.get(), path, material);
 }
 
-struct FreeKdf {
-  void operator()(EVP_KDF* kdf) const { EVP_KDF_free(kdf); }
-  void operator()(EVP_KDF_CTX* context) const { EVP_KDF_CTX_free(context); }
-};
-
-// HKDF-SHA256 (RFC 5869), the job id being its info.
-bool Hkdf(absl::string_view material, absl::string_view job_id,
-          std::array<unsigned char, Secret::kKeyBytes>* key) {
-  const std::unique_ptr<EVP_KDF, FreeKdf> kdf(
-      EVP_KDF_fetch(nullptr, OSSL_KDF_NAME_HKDF, nullptr));
-  if (kdf == nullptr) return false;
-  const std::unique_ptr<EVP_KDF_CTX, FreeKdf> context(
-      EVP_KDF_CTX_new(kdf.get()));
-  if (context == nullptr) return false;
-  char digest[] = "SHA256";
-  const OSSL_PARAM parameters[] = {
-      OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY,
-                                        const_cast<char*>(material.data()),
-                                        material.size()),
-      OSSL_PARAM_construct_octet_string(
-          OSSL_KDF_PARAM_SALT, const_cast<char*>(kSalt), sizeof(kSalt) - 1),
-      OSSL_PARAM_construct_octet_string(
-          OSSL_KDF_PARAM_INFO, const_cast<char*>(job_id.data()), job_id.size()),
-      OSSL_PARAM_construct_end()};
-  return EVP_KDF_derive(context.get(), key->data(), key->size(), parameters) ==
-         1;
-}
-
 }  // namespace
 
 ConnectionKey Secret::ForConnections() const {
@@ -174,9 +143,7 @@ absl::StatusOr<Secret> Secret::Derive(absl::string_view material,
     return Refused(absl::InvalidArgumentError("secret without a job id"));
   }
   Secret secret;
-  if (!Hkdf(material, job_id, &secret.key_)) {
-    return absl::InternalError("openssl: HKDF-SHA256 failed");
-  }
+  RETURN_IF_ERROR(HkdfSha256(material, kSalt, job_id, secret.key_));
   secret.has_key_ = true;
   return secret;
 }

@@ -41,7 +41,9 @@ absl::Status Try(const TransportOptions& options) {
     void OnMessage(EndpointId, ConstBytes, Bytes) override {}
     void OnClosed(EndpointId, const absl::Status&) override {}
   } nobody;
-  return MakeTransport(options, &nobody).status();
+  TransportOptions bare = options;  // the key is not there yet
+  bare.encryption = Encryption::kOff;
+  return MakeTransport(bare, &nobody).status();
 }
 
 absl::StatusOr<Plan> MakePath(const PathRequest& path) {
@@ -141,7 +143,7 @@ double DataPath::link_bytes_per_s() const {
 
 bool DataPath::IsUnchecked(const TransportContext& context,
                            EndpointId endpoint) const {
-  return context.IsInMemory(endpoint) ||
+  return context.IsInMemory(endpoint) || context.IsSealed(endpoint) ||
          (UsesGdr(plan) && context.ChecksPackets(endpoint));
 }
 
@@ -192,12 +194,18 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
     facts.machine = std::move(report.machine);
   }
   if (!options.host.empty()) facts.host = options.host;
-  if (options.gdr.has_value()) facts.gdr = Name(*options.gdr);
+  // Payloads that cards read cannot be sealed.
+  const bool is_open = transport.encryption == Encryption::kAuto ||
+                       transport.encryption == Encryption::kOff;
+  if (options.gdr.has_value()) {
+    facts.gdr = Name(is_open ? *options.gdr : GdrWish::kOff);
+  }
   return facts;
 }
 
 absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
                                      const Secret& secret, TimePoint deadline) {
+  RETURN_IF_ERROR(CheckEncryption(options.transport, secret.has_key()));
   const NodeId id = job.membership().self;
   const std::string name = ToString(id);
   ASSIGN_OR_RETURN(const MemberFacts self, LookAtSelf(options, name));

@@ -205,6 +205,7 @@ std::string Difference(const Json& first, const Json& other, size_t rank) {
 JoinRequest JoinRequestOf(const JobOptions& options, Role role) {
   Facts facts = options.facts;
   facts.emplace_back("resend", options.path.transport.resend ? "on" : "off");
+  facts.emplace_back("encryption", Name(options.path.transport.encryption));
   facts.emplace_back("version", TELEGRAD_VERSION);
   return {.scheduler_address = options.scheduler_address,
           .role = role,
@@ -212,6 +213,7 @@ JoinRequest JoinRequestOf(const JobOptions& options, Role role) {
           .facts = std::move(facts),
           .job_id = options.job_id,
           .secret = options.secret,
+          .encryption = options.path.transport.encryption,
           .timing = options.timing,
           .cancellation = options.cancellation,
           .on_wait = options.on_wait,

@@ -22,8 +22,8 @@ void DistServer::OnAccept(EndpointId endpoint) {
   strangers_.Add(endpoint);
   Session& session = sessions_[endpoint];
   session.endpoint = endpoint;
-  session.handshake = std::make_unique<HandshakeServer>(options_.job.secret,
-                                                        options_.job.job_id);
+  session.handshake = std::make_unique<HandshakeServer>(
+      options_.job.secret, options_.job.job_id, NodeId{Role::kServer, rank_});
   session.sender = std::make_unique<FrameSender>(transport_.get(), endpoint,
                                                  kSendWindowBytes, &leaving_);
 }
@@ -35,6 +35,10 @@ void DistServer::OnClosed(EndpointId endpoint, const absl::Status& why) {
   const int worker = found->second.worker;
   if (worker >= 0) {
     worker_sessions_[static_cast<size_t>(worker)] = nullptr;
+    if (absl::IsDataLoss(why)) {
+      Fail(absl::DataLossError(
+          absl::StrCat(ToString(IdOf(worker)), ": ", why.message())));
+    }
     lost_.push_back({IdOf(worker), Clock::now(), std::string(why.message())});
     if (worker < num_workers_) tensors_->OnLeft(worker, *this);
   }
@@ -135,7 +139,9 @@ absl::Status DistServer::Admit(Session& session, const Identity& peer) {
   session.handshake = nullptr;
   worker_sessions_[static_cast<size_t>(worker)] = &session;
   session.is_unchecked = path_.IsUnchecked(*transport_, session.endpoint);
-  if (!session.is_unchecked) has_far_workers_ = true;
+  if (!session.is_unchecked || transport_->IsSealed(session.endpoint)) {
+    has_far_workers_ = true;
+  }
   Tell(session, FrameType::kReady, "");
   return absl::OkStatus();
 }

@@ -51,6 +51,21 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeContext(
   return MakeTransport(transport, handler);
 }
 
+// What a run's first line says of it; empty: nothing.
+std::string AboutSealing(const TransportOptions& path,
+                         const TransportContext& context, int64_t num_sealed) {
+  std::string text;
+  if (num_sealed > 0) {
+    absl::StrAppend(&text, ", encryption ", Name(path.encryption), ": ",
+                    num_sealed, " sealed");
+  }
+  if (path.key != nullptr && context.TakesSome(DeviceKind::kCuda)) {
+    absl::StrAppend(&text, ", isolated fabric: what cards read from GPUs ",
+                    "cannot be sealed");
+  }
+  return text;
+}
+
 }  // namespace
 
 ServerLinks::ServerLinks(WorkerGroup& group, WorkerFailure& failure,
@@ -71,6 +86,12 @@ absl::Status ServerLinks::Connect() {
     RETURN_IF_ERROR(Reach(static_cast<int>(i)));
   }
   RETURN_IF_ERROR(AwaitReady(Clock::now() + group_.options().timing.join));
+  absl::StrAppend(
+      &details_,
+      AboutSealing(group_.data_path().transport, *transport_,
+                   absl::c_count_if(links_, [this](const Link& link) {
+                     return transport_->IsSealed(link.endpoint);
+                   })));
   return CheckCards();
 }
 
@@ -88,7 +109,8 @@ absl::Status ServerLinks::Reach(int server) {
   link.sender = std::make_unique<FrameSender>(transport_.get(), link.endpoint,
                                               kSendWindowBytes, &leaving_);
   link.handshake = std::make_unique<HandshakeClient>(
-      group_.options().secret, group_.options().job_id, self);
+      group_.options().secret, group_.options().job_id, self,
+      NodeId{Role::kServer, server});
   SendHandshake(server, FrameType::kHello, link.handshake->Hello());
   return absl::OkStatus();
 }
@@ -347,6 +369,11 @@ void ServerLinks::OnClosed(EndpointId endpoint, const absl::Status& why) {
   Link& link = At(server);
   if (!link.is_ready)
     return link.Refuse(server, AddressOf(group_, server), why);
+  if (absl::IsDataLoss(why)) {
+    return failure_.FailJob(absl::DataLossError(
+        absl::StrCat("server/", server, " at ", AddressOf(group_, server), ": ",
+                     why.message())));
+  }
   group_.SuspectPeer({Role::kServer, server}, why.message());
   link.is_lost = true;
   link.lost_at = Clock::now();

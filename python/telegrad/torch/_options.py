@@ -18,6 +18,7 @@ class JobOptions(TypedDict, total=False):
     operation_timeout: Optional[float]
     gdr: Optional[str]
     tier1: Optional[str]
+    encryption: Optional[str]
     secret_file: Optional[str]
 
 

@@ -1,9 +1,16 @@
 #include "kvstore/job/control/handshake.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
 
 #include "base/crc32c.h"
 #include "base/exit_code.h"
+#include "base/socket.h"
+#include "kvstore/job/control/frame_connection.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -164,6 +171,90 @@ TEST(Handshake, EveryFlippedBitIsDamageAndWithARightCheckRefused) {
       };
       ExpectRefused(Shake(Key(), Key(), longer));
     }
+  }
+}
+
+TEST(Handshake, AServerIsNotAnother) {
+  HandshakeClient client(Key(), "job", kWorker1, {Role::kServer, 0});
+  HandshakeServer server(Key(), "job", {Role::kServer, 1});
+  const auto proof = client.OnChallenge(*server.OnHello(client.Hello()));
+  EXPECT_THAT(proof,
+              StatusIs(absl::StatusCode::kUnauthenticated, "does not hold"));
+}
+
+// Two ends of a control connection that is sealed.
+struct SealedPair {
+  explicit SealedPair(Encryption wanted) : mode(wanted) {
+    int fds[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    sender = std::make_unique<FrameConnection>(UniqueFd(fds[0]));
+    wire = UniqueFd(fds[1]);
+    HandshakeClient client(Key(), "job", kWorker1, {Role::kScheduler}, mode);
+    HandshakeServer server(Key(), "job");
+    const auto proof = client.OnChallenge(*server.OnHello(client.Hello()));
+    EXPECT_THAT(server.OnProof(*proof), IsOk());
+    EXPECT_EQ(server.mode(), mode);
+    EXPECT_THAT(sender->Seal(*client.keys(), mode, true), IsOk());
+    keys = *server.keys();
+  }
+  // What goes over the wire for one frame.
+  std::string Sent(const std::string& body) {
+    sender->Send(MakeFrame(body));
+    std::string bytes(1000, '\0');
+    const ssize_t got = recv(wire.get(), bytes.data(), bytes.size(), 0);
+    bytes.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    return bytes;
+  }
+  // What the other end hears of the bytes, the last frame of some.
+  absl::StatusOr<std::string> Heard(const std::string& bytes, int frames = 1) {
+    int fds[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    FrameConnection receiver{UniqueFd(fds[0])};
+    const UniqueFd other(fds[1]);
+    EXPECT_THAT(receiver.Seal(keys, mode, false), IsOk());
+    EXPECT_EQ(send(other.get(), bytes.data(), bytes.size(), 0),
+              static_cast<ssize_t>(bytes.size()));
+    EXPECT_THAT(receiver.Read(), IsOk());
+    std::string last;
+    for (int i = 0; i < frames; ++i) {
+      const auto next = receiver.Next(100);
+      if (!next.ok()) return next.status();
+      if (!next->has_value()) return absl::NotFoundError("no frame");
+      last = **next;
+    }
+    return last;
+  }
+
+  Encryption mode = Encryption::kOff;
+  ConnectionKeys keys;
+  std::unique_ptr<FrameConnection> sender;
+  UniqueFd wire;
+};
+
+TEST(SealedFrames, ArriveInOrderAndUnalteredOrAreDamage) {
+  for (const Encryption mode : {Encryption::kAuth, Encryption::kOn}) {
+    SealedPair pair(mode);
+    const std::string first = pair.Sent("first"), second = pair.Sent("second");
+    EXPECT_EQ(first.size(), 4 + 5 + 16u);
+    EXPECT_EQ(first.find("first") != std::string::npos,
+              mode == Encryption::kAuth);
+    EXPECT_EQ(*pair.Heard(first), "first");
+    EXPECT_EQ(*pair.Heard(first + second, 2), "second");
+    const auto expect_damage = [](const absl::StatusOr<std::string>& heard) {
+      EXPECT_THAT(heard, StatusIs(absl::StatusCode::kDataLoss, "altered"));
+      EXPECT_EQ(ExitCodeOf(heard.status()), ExitCode::kIntegrity);
+    };
+    expect_damage(pair.Heard(second));
+    expect_damage(pair.Heard(first + first, 2));
+    expect_damage(
+        pair.Heard(std::string("\x11\0\0\0", 4) + std::string(17, 'x')));
+    for (size_t bit = 8 * 4; bit < 8 * first.size(); ++bit) {
+      std::string altered = first;
+      altered[bit / 8] = static_cast<char>(altered[bit / 8] ^ 1 << bit % 8);
+      expect_damage(pair.Heard(altered));
+    }
+    EXPECT_THAT(pair.Heard(std::string("\x03\0\0\0abc", 7)),
+                StatusIs(absl::StatusCode::kDataLoss, "shorter"));
   }
 }
 

@@ -121,7 +121,7 @@ TEST(SchedulerState, RefusesTooManyEntries) {
 TEST(SchedulerState, NamesTheDeathThatMadeALauncherCancel) {
   const TimePoint now = Clock::now();
   SchedulerState job = RunningJob(now);
-  job.OnClosed(1, "closed", now);
+  job.OnClosed(1, absl::UnavailableError("closed"), now);
   job.Fail({.code = ExitCode::kCancelled}, now);
   ASSERT_TRUE(job.failure().has_value());
   EXPECT_NE(job.failure()->code, ExitCode::kCancelled);
@@ -273,7 +273,7 @@ TEST(SchedulerState, TellsInABeatAtOnceWhoHasLeftAndSuspectsThatOneNoMore) {
   JobOfMembers members(2, 1, now);
   SchedulerState& job = members.job();
   members.Tell(1, LeaveRecord{}, now);
-  job.OnClosed(1, "it has left", now);
+  job.OnClosed(1, absl::UnavailableError("it has left"), now);
   members.Tell(
       2, SuspectRecord{.peer = members[1], .why = "its connection closed"},
       now);

@@ -26,7 +26,7 @@ class FakeServer : private TransportHandler {
 
   explicit FakeServer(const DistOptions& options, bool proves_itself = true)
       : proves_itself_(proves_itself),
-        handshake_(options.secret, options.job_id) {
+        handshake_(options.secret, options.job_id, {Role::kServer, 0}) {
     transport_ = *MakeTransport(options.path.transport, this);
     JoinRequest request{.scheduler_address = options.scheduler_address,
                         .role = Role::kServer,

@@ -57,7 +57,7 @@ class RawConnection : private TransportHandler {
   }
 
   bool Authenticate(const Secret& secret, const Identity& self) {
-    HandshakeClient handshake(secret, "local", self);
+    HandshakeClient handshake(secret, "local", self, {Role::kServer, 0});
     Send(FrameHeader{.type = FrameType::kHello}, handshake.Hello());
     if (!Await(FrameType::kChallenge)) return false;
     const auto proof = handshake.OnChallenge(last_payload_);

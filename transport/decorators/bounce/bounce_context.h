@@ -28,6 +28,9 @@ class BounceContext : public ForwardingContext {
   bool ChecksPackets(EndpointId endpoint) const override {
     return inner().ChecksPackets(endpoint);
   }
+  bool IsSealed(EndpointId endpoint) const override {
+    return inner().IsSealed(endpoint);
+  }
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;

@@ -33,6 +33,9 @@ class ReassemblyContext : public ForwardingContext {
   bool ChecksPackets(EndpointId endpoint) const override {
     return inner().ChecksPackets(endpoint);
   }
+  bool IsSealed(EndpointId endpoint) const override {
+    return inner().IsSealed(endpoint);
+  }
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override {
     RETURN_IF_ERROR(CheckSizes(header, payload));

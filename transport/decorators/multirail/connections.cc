@@ -34,11 +34,11 @@ bool Connections::Has(size_t index) const {
                      [&](const Connection& c) { return c.index == index; });
 }
 
-bool Connections::IsInMemory() const {
+bool Connections::AreAll(bool (TransportContext::*is)(EndpointId) const) const {
   bool has_any = false;
   for (const Connection& connection : all_) {
     if (!connection.is_usable) continue;
-    if (!inner_.IsInMemory(connection.inner)) return false;
+    if (!(inner_.*is)(connection.inner)) return false;
     has_any = true;
   }
   return has_any;

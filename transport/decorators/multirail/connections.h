@@ -34,7 +34,8 @@ class Connections {
   bool Has(size_t index) const;
 
   // As all connections in use are. Of others it may not be known yet.
-  bool IsInMemory() const;
+  bool IsInMemory() const { return AreAll(&TransportContext::IsInMemory); }
+  bool IsSealed() const { return AreAll(&TransportContext::IsSealed); }
   // Once messages were said to stay in memory they do: a connection that turns
   // out to be over a network carries none.
   bool IsWanted(EndpointId inner_id) const;
@@ -47,6 +48,9 @@ class Connections {
   bool SendBare(const std::array<std::byte, kPrefixBytes>& text);
 
  private:
+  // All that may be used, and there are some.
+  bool AreAll(bool (TransportContext::*is)(EndpointId) const) const;
+
   TransportContext& inner_;
   std::deque<Connection> all_;
   size_t num_open_ = 0;

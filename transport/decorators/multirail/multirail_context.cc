@@ -75,6 +75,11 @@ bool MultiRailContext::IsInMemory(EndpointId id) const {
   return endpoint != nullptr && endpoint->connections.IsInMemory();
 }
 
+bool MultiRailContext::IsSealed(EndpointId id) const {
+  const Endpoint* const endpoint = Find(id);
+  return endpoint != nullptr && endpoint->connections.IsSealed();
+}
+
 MultiRailContext::Endpoint* MultiRailContext::Find(EndpointId id) const {
   const auto found = endpoints_.find(id);
   return found == endpoints_.end() ? nullptr : found->second.get();

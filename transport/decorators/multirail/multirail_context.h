@@ -26,6 +26,7 @@ class MultiRailContext : public ForwardingContext {
 
   TransportInfo info() const override;
   bool IsInMemory(EndpointId endpoint) const override;
+  bool IsSealed(EndpointId endpoint) const override;
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
