@@ -6,7 +6,8 @@ import shutil
 import signal
 import unittest
 
-from harness import ENDLESS, SystemTest, wait_until
+from harness import ENDLESS, wait_until
+from placed import PlacedTest
 
 def training(epochs="4", every="10"):
     return ["--network", "mlp", "--data", "digits", "--num-epochs", epochs,
@@ -18,7 +19,7 @@ WENT_ON = re.compile(r"(\d) workers went on from step (\d+), ([\d.]+) s "
                      r"between two steps, and did (\d+) of them once more")
 
 
-class Elastic(SystemTest):
+class Elastic(PlacedTest):
     def steps(self):
         """Steps of the checkpoints that are there."""
         folder = os.path.join(self.folder, "ck")
@@ -91,6 +92,30 @@ class Elastic(SystemTest):
         self.assertEqual(self.wait(run, 120), 0, run.output())
         (workers, *_), = WENT_ON.findall(run.stdout())
         self.assertEqual(workers, "2")
+
+    def test_one_comes_in_place_of_another(self):
+        flags = training(epochs="1000")
+        runs = self.start_dmlc([*flags, "--elastic", "1"])
+        wait_until(lambda: len(self.steps()) >= 2, 60)
+        first, lost = runs["worker 0"], runs.pop("worker 1")
+        lost.process.kill()
+        self.assertTrue(wait_until(
+            lambda: WENT_ON.findall(first.stdout()), 60), first.output())
+        other = self.start([*flags, "--elastic", "1", "--lr", "1"],
+                           env=lost.env)
+        self.assertEqual(self.wait(other, 60), 31, other.output())
+        self.assertIn("--lr", other.stderr())
+        runs["worker 1"] = self.start([*flags, "--elastic", "1"], env=lost.env)
+        self.assertTrue(wait_until(
+            lambda: len(WENT_ON.findall(first.stdout())) == 2, 60),
+            first.output())
+        self.assertRegex(first.stdout(), "worker/1@.* has joined the job; 2 ")
+        runs["worker 1"].process.kill()
+        self.assertTrue(wait_until(
+            lambda: len(WENT_ON.findall(first.stdout())) == 3, 60),
+            first.output())
+        runs["scheduler"].process.terminate()
+        self.wait_all([first, runs["server 0"]], code=33)
 
     def test_fewer_than_the_least_end_with_20_and_a_checkpoint(self):
         run = self.start([*training(epochs="1000"), "--workers", "3",

@@ -206,7 +206,9 @@ absl::Status CheckInputs(const TrainOptions& options,
   RETURN_IF_ERROR(CheckElastic(options, WorkersOf(options, placement)));
   // A setting with flags of its own is checked with these.
   const bool is_whole = options.settings.front().own == nullptr;
-  if (!options.checkpoint.empty() && is_whole) {
+  // Who comes in place of a dead worker finds checkpoints of its job.
+  const bool may_replace = options.elastic > 0 && placement.has_value();
+  if (!options.checkpoint.empty() && is_whole && !may_replace) {
     RETURN_IF_ERROR(CheckCheckpointFolder(options, !placement.has_value()));
   }
   if (options.laboratory.explain) return absl::OkStatus();

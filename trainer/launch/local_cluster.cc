@@ -104,6 +104,7 @@ void LocalCluster::Handle(std::span<const pollfd> fds) {
     if (fds[i].revents != 0 && !ReadReport(i)) children_.CloseReports(i);
   }
   Reap();
+  if (has_failed()) EndTheDead();
   if (is_meeting_) {
     scheduler_address_ = readers_[0]->address();
     if (!scheduler_address_.empty()) {
@@ -143,6 +144,21 @@ void LocalCluster::Reap() {
       }
     } else if (!has_failed() && (is_scheduler || !is_elastic)) {
       failed_at_ = Clock::now();
+    }
+  }
+}
+
+// Who was declared dead and only stands still does not end by itself.
+void LocalCluster::EndTheDead() const {
+  for (const auto& reader : readers_) {
+    if (!reader->fatal().has_value()) continue;
+    for (const ChildProcesses::Child& child : children_.all()) {
+      const std::string pid = absl::StrCat(":", child.pid);
+      const bool is_dead = std::ranges::any_of(
+          reader->fatal()->dead, [&](const std::string& name) {
+            return name.ends_with(pid) || name == ToString(child.id);
+          });
+      if (is_dead && !child.has_ended) kill(child.pid, SIGKILL);
     }
   }
 }

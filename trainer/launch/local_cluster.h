@@ -48,6 +48,7 @@ class LocalCluster {
   // What child `index` has written; false at its end.
   bool ReadReport(size_t index);
   void Reap();
+  void EndTheDead() const;
 
   const TrainOptions& options_;
   const ComparedRun run_;

@@ -557,16 +557,17 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
   RETURN_IF_ERROR(framework->configure(1, options.tf32));
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
-  if (options.benchmark) {
+  const bool is_there = context.data.has_value();
+  if (options.benchmark && !is_there) {
     const int64_t samples =
         NumNoiseSamples(options, options.workers * options.devices);
     context.data.emplace().train =
         MakeNoise(SamplesOf(spec), context.seed, static_cast<size_t>(samples));
-  } else {
-    if (!context.data.has_value()) {
-      ASSIGN_OR_RETURN(context.data,
-                       LoadDataset(options.data, RequestedData(options, spec)));
-    }
+  } else if (!is_there) {
+    ASSIGN_OR_RETURN(context.data,
+                     LoadDataset(options.data, RequestedData(options, spec)));
+  }
+  if (!options.benchmark) {
     Fit(context.data->train, spec);
     RETURN_IF_ERROR(AgreeOnData(context.store.group(), *context.data));
   }
