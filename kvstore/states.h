@@ -37,6 +37,12 @@ class CodecStates {
   // Waits for the device of a tensor that lies on one. Unimplemented for stores
   // without rounds.
   virtual absl::StatusOr<std::string> SaveCodec(Key key) = 0;
+  // SaveCodec's text without the servers', which rank 0 may ask for whatever
+  // others do: while this worker has no operation of the key under way. A store
+  // that has failed gives it, too.
+  virtual absl::StatusOr<std::string> SaveOwnCodec(Key key) {
+    return SaveCodec(key);
+  }
   // Takes what SaveCodec gave the same worker, in a store with as many workers
   // and servers, the same tensors and settings; no worker starts a round before
   // all have loaded. DataLoss for damage; then the store is of no use.

@@ -41,6 +41,14 @@ TELEGRAD_API int32_t telegrad_store_report(telegrad_store* store, char* text,
                                            uint64_t* needed,
                                            telegrad_status* status);
 
+/* As telegrad_store_save_codec, of this worker alone, rank 0, too, whatever
+ * others do: while it has no operation of this key under way, also when the job
+ * has failed, for who goes on without those that have died. */
+TELEGRAD_API int32_t telegrad_store_save_own_codec(telegrad_store* store,
+                                                   uint32_t key,
+                                                   telegrad_bytes** state,
+                                                   telegrad_status* status);
+
 /* ---- how a job ends ---- */
 
 /* exit() closes these jobs, and of each the store (NULL: it has none): with

@@ -85,11 +85,18 @@ absl::StatusOr<telegrad::StateAccess*> StatesOf(telegrad_store* store) {
 }
 
 // Of a worker for which another one pushes: none, "".
-absl::StatusOr<std::string> SaveCodec(telegrad_store* store, uint32_t key) {
-  ASSIGN_OR_RETURN(telegrad::StateAccess* const states, StatesOf(store));
-  telegrad::CodecStates* const codecs = states->codec_states();
-  if (codecs == nullptr) return "";
-  return codecs->SaveCodec(key);
+int32_t SaveBy(
+    absl::StatusOr<std::string> (telegrad::CodecStates::*save)(telegrad::Key),
+    telegrad_store* store, uint32_t key, telegrad_bytes** state,
+    telegrad_status* status) {
+  if (state == nullptr) {
+    return Give(absl::InvalidArgumentError("state is null"), status);
+  }
+  const absl::StatusOr<telegrad::StateAccess*> states = StatesOf(store);
+  if (!states.ok()) return Give(states.status(), status);
+  telegrad::CodecStates* const codecs = (*states)->codec_states();
+  return GiveBytes(codecs == nullptr ? std::string() : (codecs->*save)(key),
+                   VerdictOf(store), state, status);
 }
 
 absl::Status LoadCodec(telegrad_store* store, uint32_t key,
@@ -320,10 +327,14 @@ int32_t telegrad_store_load_states(telegrad_store* store, const void* states,
 int32_t telegrad_store_save_codec(telegrad_store* store, uint32_t key,
                                   telegrad_bytes** state,
                                   telegrad_status* status) {
-  if (state == nullptr) {
-    return Give(absl::InvalidArgumentError("state is null"), status);
-  }
-  return GiveBytes(SaveCodec(store, key), VerdictOf(store), state, status);
+  return SaveBy(&telegrad::CodecStates::SaveCodec, store, key, state, status);
+}
+
+int32_t telegrad_store_save_own_codec(telegrad_store* store, uint32_t key,
+                                      telegrad_bytes** state,
+                                      telegrad_status* status) {
+  return SaveBy(&telegrad::CodecStates::SaveOwnCodec, store, key, state,
+                status);
 }
 
 int32_t telegrad_store_load_codec(telegrad_store* store, uint32_t key,

@@ -125,6 +125,7 @@ PROTOTYPES = {
     "bytes_free": (None, [_H]),
     "store_save_states": (c_int32, [_H, POINTER(_H), _S]),
     "store_save_codec": (c_int32, [_H, c_uint32, POINTER(_H), _S]),
+    "store_save_own_codec": (c_int32, [_H, c_uint32, POINTER(_H), _S]),
     "store_load_codec": (c_int32, [_H, c_uint32, c_char_p, c_uint64, _S]),
     "store_save_choice": (c_int32, [_H, POINTER(_H), _S]),
     "store_load_choice": (c_int32, [_H, c_char_p, c_uint64, _S]),

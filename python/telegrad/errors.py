@@ -20,6 +20,11 @@ class Error(_Base):
 
     exit_code = 70
 
+    @property
+    def retryable(self) -> bool:
+        """Whether the same may succeed with the members that are left, or later."""
+        return 20 <= self.exit_code <= 25 or self.exit_code in (41, 43)
+
     def __init__(self, message: str, exit_code: "int | None" = None,
                  code: int = 11, dead: Tuple[str, ...] = ()) -> None:
         super().__init__(message)

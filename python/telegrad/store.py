@@ -375,6 +375,11 @@ class Store:
         operation under way."""
         return _library.bytes_of("store_save_codec", self.handle, key)
 
+    def save_own_codec(self, key: int) -> bytes:
+        """The same of this worker alone, rank 0's, too, and whatever other workers do: while
+        it has no operation of this key under way, also when the job has failed."""
+        return _library.bytes_of("store_save_own_codec", self.handle, key)
+
     def load_codec(self, key: int, state: bytes) -> None:
         """`state` of `key` on the same rank, with as many workers and servers and the same
         settings. No worker may begin a round before all have loaded.

@@ -31,9 +31,10 @@ OF_DILOCO = {
 # The job compares them itself, they are a host's own, or they decide no result.
 NOT_COMPARED = {"job_id", "insecure", "transport", "tls", "bind", "link", "gdr", "num_threads",
                 "join_timeout", "dead_timeout", "operation_timeout", "verbose", "group",
-                "encryption", "secret_file"}
-# What is said is the optimizer's rates; auto alone takes it; of who keeps momentum.
-IN_OTHER_WORDS = {"optimizer", "allow", "momentum", "momentum_rate"}
+                "encryption", "secret_file", "metrics_port", "metrics_file"}
+# What is said is the optimizer's rates; auto alone takes it; of who keeps momentum; tier1
+# differs then, too.
+IN_OTHER_WORDS = {"optimizer", "allow", "momentum", "momentum_rate", "elastic"}
 
 
 def sgd(parameters, rank_1, **options):
@@ -71,7 +72,7 @@ def unlike(_):
                     {"optimizer": [torch.optim.SGD, torch.optim.Adam][RANK](weights, 0.5),
                      "gc_type": "int8"},
                     {"momentum": ["nesterov", "heavyball"][RANK], "momentum_rate": 0.5},
-                    {"momentum_rate": [0.5, 0.25][RANK]}):
+                    {"momentum_rate": [0.5, 0.25][RANK]}, {"elastic": RANK == 1}):
         texts.append(workers.refused(telegrad.Mismatch, lambda: compressed(**options)))
     compressed(gc_type="int8", threshold=[0.5, "0.5"][RANK], guard=[True, 1][RANK],
                optimizer=sgd(weights, 0.5) if RANK == 0 else None)
@@ -102,7 +103,8 @@ class Alike(unittest.TestCase):
                      "optimizer lr: rank 0 has 0.5, rank 1 has 0.25",
                      "optimizer: rank 0 has SGD, rank 1 has Adam",
                      "momentum: rank 0 has nesterov, rank 1 has heavyball",
-                     "momentum_rate: rank 0 has 0.5, rank 1 has 0.25"):
+                     "momentum_rate: rank 0 has 0.5, rank 1 has 0.25",
+                     "elastic: rank 0 has False, rank 1 has True"):
             self.assertIn(text, next(said))
 
     def test_the_first_of_more_ranks_is_told_with_its_number(self):

@@ -46,7 +46,6 @@ absl::StatusOr<std::string> WorkerStates::Save() {
 }
 
 absl::Status WorkerStates::CheckCodec(Key key) const {
-  RETURN_IF_ERROR(failure_.status());
   if (traits_.is_async) {
     return absl::UnimplementedError(absl::StrCat(
         "what codecs keep in a store of type ", traits_.type,
@@ -57,7 +56,15 @@ absl::Status WorkerStates::CheckCodec(Key key) const {
   return tensor.turns.CheckIdle("state", tensor.spec());
 }
 
+absl::StatusOr<std::string> WorkerStates::SaveOwnCodec(Key key) {
+  RETURN_IF_ERROR(CheckCodec(key));
+  const WorkerTensor& tensor = tensors_[key];
+  ASSIGN_OR_RETURN(const std::string own, tensor.codec->Save());
+  return CodecSectionsText(tensor.turns.rounds(), {own});
+}
+
 absl::StatusOr<std::string> WorkerStates::SaveCodec(Key key) {
+  RETURN_IF_ERROR(failure_.status());
   RETURN_IF_ERROR(CheckCodec(key));
   WorkerTensor& tensor = tensors_[key];
   std::vector<std::string> sections;
@@ -76,6 +83,7 @@ absl::StatusOr<std::string> WorkerStates::SaveCodec(Key key) {
 }
 
 absl::Status WorkerStates::LoadCodec(Key key, absl::string_view text) {
+  RETURN_IF_ERROR(failure_.status());
   RETURN_IF_ERROR(CheckCodec(key));
   WorkerTensor& tensor = tensors_[key];
   const size_t num_sums = group_.rank() == 0 ? tensor.chunks.size() : 0;
@@ -98,6 +106,7 @@ absl::Status WorkerStates::LoadCodec(Key key, absl::string_view text) {
 
 absl::StatusOr<Recut> WorkerStates::RecutOf(Key key,
                                             const OldCodecs& old) const {
+  RETURN_IF_ERROR(failure_.status());
   RETURN_IF_ERROR(CheckCodec(key));
   std::vector<TensorSpec> specs;
   for (size_t i = 0; i <= key; ++i) {

@@ -32,6 +32,7 @@ class WorkerStates : public StateAccess, private CodecStates {
 
  private:
   absl::StatusOr<std::string> SaveCodec(Key key) override;
+  absl::StatusOr<std::string> SaveOwnCodec(Key key) override;
   absl::Status LoadCodec(Key key, absl::string_view text) override;
   absl::StatusOr<std::string> RecutCodec(Key key,
                                          const OldCodecs& old) override;

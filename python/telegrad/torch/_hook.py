@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
@@ -14,7 +15,7 @@ import torch
 from .._hosts import Hosts
 from .._library import SLICE_S, call
 from .._log import LOGGER
-from ..errors import Error, Unsupported, UsageError
+from ..errors import Error, PeerDied, Unsupported, UsageError, WrongOrder
 from ..job import is_failing
 from ..optimizer import Rescale
 from ..store import Store
@@ -23,7 +24,7 @@ from ._auto import Choice, OptimizerCheck
 from ._bucket import Bucket, pattern_of, unwrapped
 from ._dropped import close_when_dropped
 from ._forward import ForwardWatch, watch_forward
-from ._meeting import check_names, is_first_of, job_of_group
+from ._meeting import check_names, is_first_of, job_of_group, job_of_store
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
 from ._normal import multiply
 from ._options import JobOptions
@@ -41,6 +42,18 @@ def remember(state: Any) -> None:
     """For `states`; has ``model()`` and ``report()``."""
     _states[:] = [each for each in _states if each() is not None]
     _states.append(weakref.ref(state))
+
+
+def refuse_elastic(gc_type: str, job_options: Any) -> None:
+    """What cannot be beside ``elastic=True``."""
+    if gc_type == "auto":
+        raise UsageError("elastic=True with 'auto', which decides by times: name a codec")
+    if job_options.get("tier1") == "on":
+        raise UsageError("elastic=True with tier1='on': one rank pushes for several")
+
+
+def _raise(why: Error) -> None:
+    raise why
 
 
 def any_made() -> bool:
@@ -96,6 +109,10 @@ class State:
             of its mean of squares, and Adam and AdamW get Nesterov's lead, as NAdam has it.
             Few bits harm them less then. "on": with any codec; "off": never.
         verbose: rank 0 says once what was decided, and at the end what was saved.
+        elastic: all ranks do a step or none, so that after an error which is
+            ``retryable``, such as `telegrad.PeerDied`, those that are left may
+            `reconfigure` and do that step again. Costs a barrier and a copy of what
+            codecs keep in each step.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts, tier1.
 
     Raises:
@@ -114,8 +131,12 @@ class State:
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
                  momentum: str = "auto", momentum_rate: Optional[float] = None,
                  normalize: str = "auto", allow: Optional[str] = None, verbose: bool = True,
+                 elastic: bool = False,
                  **job_options: "Unpack[JobOptions]") -> None:
         check_names(job_options, State, JobOptions)
+        if elastic:
+            refuse_elastic(gc_type, job_options)
+            job_options["tier1"] = "off"
         model = unwrapped(model)
         refuse_what_cannot_be(model)
         left_out = left_out_of(model)
@@ -140,53 +161,30 @@ class State:
             "rules": rules, "threshold": threshold, "reply": reply, "packing": packing,
             "nonfinite": nonfinite, "min_bytes": min_bytes, "warmup_steps": warmup_steps,
             "guard": guard, "allow": allow, **self._check.momentum.settings}
-        self._job = job_of_group(
-            servers=servers, group=model.process_group, parameters=parameters.values(),
-            settings={"gc_type": gc_type, **setting, "dense_1d": dense_1d,
-                      "normalize": self._check.normal.is_on,
-                      **optimizer_settings("optimizer", optimizer)}, **job_options)
-        setting["rules"] = ";".join(all_rules)
-        try:
-            self._store = Store(self._job)
-            self._store.set_compression(type=gc_type, **{
-                **setting, "nonfinite": "zero" if flags else nonfinite})
-            self._store.set_optimizer(Rescale(1 / self._job.num_workers))
-            flag = torch.zeros(1)
-            keys = self._store.init(list(names.values()) + flags,
-                                    [parameters[key] for key in names] + [flag] * len(flags),
-                                    without_momentum=flags)
-        except Error as why:
-            self._job.fail(str(why), why.exit_code)
-            raise
-        self._choice = Choice(self._store) if gc_type == "auto" else None
-        self._key_of = dict(zip(names, keys))
+        self._setting = {**setting, "rules": ";".join(all_rules)}
+        self._settings = {"gc_type": gc_type, **self._setting,
+                          "normalize": self._check.normal.is_on}
+        self._flags = flags
         self._name_of = names
-        self._residuals = Residuals(
-            self._store, dict(zip(names.values(), keys)),
-            {names[key]: p.numel() for key, p in parameters.items()},
-            {"gc_type": gc_type, **setting, "normalize": self._check.normal.is_on},
-            model.process_group)
-        self._flag = Bucket(keys[len(names):], [flag]) if flags else None
-        self._num_nonfinite = 0
-        self.rank, self.num_workers = self._job.rank, self._job.num_workers
-        self._verbose = verbose and self.rank == 0
-        self._buckets: Dict[Tuple[int, ...], Bucket] = {}
+        self._elastic = elastic
+        self._job_options = {
+            **job_options, "servers": servers, "settings": {
+                "gc_type": gc_type, **setting, "dense_1d": dense_1d, "elastic": elastic,
+                "normalize": self._check.normal.is_on,
+                **optimizer_settings("optimizer", optimizer)}}
+        self._held: Optional[Dict[str, Any]] = None  # until a job has it
         self._pending: Dict[int, Tuple[Any, Any]] = {}
         self._buffers: List[Any] = []  # of this step
         self._changed = threading.Condition()
         self._closes = threading.Lock()
-        self._error: Optional[BaseException] = None
         self._has_callback = False
         self.steps = 0
         self.waited_s = 0.0
-        self._decisions = self._report_of_store()
-        self._watch = ForwardWatch(self._job)
+        self._verbose = verbose
+        named = {name: parameters[key] for key, name in names.items()}
+        self._open(job_of_group(model.process_group, parameters=named.values(),
+                                **self._job_options), named)
         watch_forward(_watch_of)
-        self._thread = threading.Thread(target=self._complete, daemon=True,
-                                        name="telegrad-completions")
-        self._thread.start()
-        self._plan = self._job.plan()
-        self._hosts = Hosts(self._plan, self.rank, self._job.num_servers)
         self._check.momentum.apply()
         self._check.normal.apply()
         remember(self)
@@ -197,6 +195,84 @@ class State:
                      self._hosts.why_off, self._check.note, self._check.momentum.note,
                      self._check.normal.note):
             self._say(text)
+
+    def _open(self, job: Any, parameters: Dict[str, Any],
+              carried: Optional[Dict[str, Any]] = None) -> None:
+        """A store in that job, and what goes with it; what an earlier one held back."""
+        self._job = job
+        gc_type, names, flags = self._settings["gc_type"], self._name_of, self._flags
+        try:
+            self._store = Store(job)
+            self._store.set_compression(type=gc_type, **{
+                **self._setting, **({"nonfinite": "zero"} if flags else {})})
+            self._store.set_optimizer(Rescale(1 / job.num_workers))
+            flag = torch.zeros(1)
+            keys = self._store.init([*parameters, *flags],
+                                    [*parameters.values()] + [flag] * len(flags),
+                                    without_momentum=flags)
+        except Error as why:
+            job.fail(str(why), why.exit_code)
+            raise
+        self._choice = Choice(self._store) if gc_type == "auto" else None
+        self._key_of = dict(zip(names, keys))
+        self._residuals = Residuals(
+            self._store, dict(zip(parameters, keys)),
+            {name: p.numel() for name, p in parameters.items()}, self._settings,
+            self._group)
+        self._residuals.carried = carried
+        self._flag = Bucket(keys[len(names):], [flag]) if flags else None
+        self._num_nonfinite = 0
+        self._buckets: Dict[Tuple[int, ...], Bucket] = {}
+        self._pending.clear()
+        self._error: Optional[BaseException] = None
+        self.rank, self.num_workers = job.rank, job.num_workers
+        self._decisions = self._report_of_store()
+        self._watch = ForwardWatch(job)
+        self._thread = threading.Thread(target=self._complete, daemon=True,
+                                        name="telegrad-completions")
+        self._thread.start()
+        self._plan = job.plan()
+        self._hosts = Hosts(self._plan, self.rank, job.num_servers)
+
+    def reconfigure(self, store: Any, rank: int, world_size: int,
+                    timeout: float = 60.0) -> None:
+        """Goes on with these ranks, as c10d's backends do: the job of before ends, and what
+        this rank's codecs held back before the step that was not done goes into the next
+        one. The model, its parameters and the optimizer stay as they are.
+
+        Args:
+            store: of torch.distributed, which these ranks reach, with a prefix that no call
+                had before: ``PrefixStore(f"attempt{n}", store)``.
+            rank, world_size: from 0, in the order in which the ranks were.
+            timeout: seconds, until all have called it.
+
+        Raises:
+            telegrad.Error: ``retryable`` where another call, with the ranks that are left
+                and another prefix, may go well.
+            telegrad.Mismatch: ranks differ in what they were given or have done.
+            telegrad.WrongOrder: without ``elastic=True``; the model is gone.
+        """
+        model = self.model()
+        if not self._elastic or model is None:
+            raise WrongOrder("reconfigure of a state without elastic=True, or a model")
+        parameters = {id(p): p for p in model.module.parameters()}
+        named = {name: parameters[key] for key, name in self._name_of.items()}
+        if self._held is None:
+            self._held = self._residuals.held()
+            self.report()
+        self._job.fail("ranks of the job go on in another one", PeerDied.exit_code)
+        self._store.close()
+        self._thread.join(3)
+        try:
+            self._job.close(3)
+        except Error:
+            pass  # which is why this is called
+        options = {**self._job_options, "parameters": named.values()}
+        options["settings"] = {**options["settings"], "steps done": self.steps}
+        self._open(job_of_store(store, rank, world_size, timeout, **options), named,
+                   self._held)
+        self._held = None
+        self._say(f"{world_size} ranks go on from step {self.steps}")
 
     def take_over(self, optimizer: Any) -> None:
         """The momentum of an optimizer that was made after the state, which was given that
@@ -247,6 +323,8 @@ class State:
                               "number of batches (drop_last=True)")
         plan = self._plan_of(bucket, buffer)
         sizes = self._check.normal.divide(bucket.parameters(), bucket.gradients())
+        if self._elastic and not self._buffers:
+            self._residuals.begin_step()
         if self._residuals.carried:
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
                 self._residuals.add_to(self._name_of[id(parameter)], gradient)
@@ -317,11 +395,22 @@ class State:
         and errors keep their type. After one nothing is waited for: Ctrl-C may have
         come before what is noted as pending had begun."""
         self._has_callback = False
+        try:
+            self._end_step()
+        except Error as why:
+            if not self._elastic:
+                raise
+            # Behind DDP's own callback: its step has ended, and it takes another one.
+            torch.autograd.Variable._execution_engine.queue_callback(partial(_raise, why))
+
+    def _end_step(self) -> None:
         buffers, self._buffers = self._buffers, []
         start = time.monotonic()
         self._wait()
         if self._flag is not None:
             self._spread_nonfinite(self._flag, buffers)
+        if self._elastic:
+            self._job.barrier()  # who comes through knows that all do
         waited_s = time.monotonic() - start
         self.waited_s += waited_s
         self.steps += 1
@@ -471,7 +560,7 @@ class State:
             self._say("auto, step {step}: compression {choice}: {why}".format(**made))
 
     def _say(self, text: str) -> None:
-        if self._verbose and text:
+        if self._verbose and self.rank == 0 and text:
             LOGGER.info("%s", text)
 
 

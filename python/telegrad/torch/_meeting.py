@@ -68,16 +68,20 @@ def check_names(options: Mapping[str, object], owner: Any, others: Any) -> None:
 
 
 class _Board:
-    """Notes on the default process group's store, of one meeting of some ranks."""
+    """Notes on a store of torch.distributed, of one meeting of some ranks; without one on
+    the default process group's."""
 
-    def __init__(self, timeout: float, ranks: List[int]) -> None:
-        count = _num_meetings[tuple(ranks)] = _num_meetings.get(tuple(ranks), 0) + 1
-        # torchrun's store may outlive an attempt, whose names it would still have.
-        attempt = "/".join(os.environ.get(name, "0") for name in (
-            "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"))
-        self._prefix = f"telegrad/{attempt}/{'-'.join(map(str, ranks))}/{count}/"
-        self._store = dist.distributed_c10d._get_default_store()
+    def __init__(self, timeout: float, ranks: List[int], store: Optional[Any] = None) -> None:
         self._deadline = time.monotonic() + timeout
+        self._prefix = "telegrad/"
+        self._store = store
+        if store is None:
+            self._store = dist.distributed_c10d._get_default_store()
+            count = _num_meetings[tuple(ranks)] = _num_meetings.get(tuple(ranks), 0) + 1
+            # torchrun's store may outlive an attempt, whose names it would still have.
+            attempt = "/".join(os.environ.get(name, "0") for name in (
+                "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"))
+            self._prefix += f"{attempt}/{'-'.join(map(str, ranks))}/{count}/"
 
     def put(self, name: str, text: str) -> None:
         self._store.set(self._prefix + name, text)
@@ -213,10 +217,7 @@ def _say_if_open(of_file: Optional[bytes], host: str) -> None:
         _log.warning(_OPEN_STORE)
 
 
-def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
-                 hosts_part: bool = False, group: Optional[Any] = None,
-                 parameters: Iterable[Any] = (), settings: Mapping[str, Any] = {},
-                 **options: Any) -> Job:
+def job_of_group(group: Optional[Any] = None, **options: Any) -> Job:
     """A job of a process group's ranks (None: of the default one); all call it. Its
     rank 0 has the scheduler, the first `servers` ranks (all, unless it says otherwise)
     have one server each; with `hosts_part` there are none. The address travels through
@@ -232,12 +233,30 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
         raise WrongOrder("torch.distributed has no process group: call "
                          "init_process_group first")
     ranks = ranks_of(group)
-    rank, world = ranks.index(dist.get_rank()), len(ranks)
+    timeout = seconds(options.get("join_timeout"), "JOIN_TIMEOUT", 60)
+    return _job_of(_Board(timeout, ranks), ranks.index(dist.get_rank()), ranks, **options)
+
+
+def job_of_store(store: Any, rank: int, world: int, timeout: float,
+                 servers: Optional[int] = None, **options: Any) -> Job:
+    """As `job_of_group`, of ranks that have no process group but that store."""
+    if not 0 <= rank < world:
+        raise UsageError(f"rank {rank} of {world}")
+    if servers is not None:
+        servers = min(servers, world)
+    ranks = list(range(world))
+    return _job_of(_Board(timeout, ranks, store), rank, ranks, servers=servers,
+                   **{**options, "join_timeout": timeout})
+
+
+def _job_of(board: _Board, rank: int, ranks: List[int], servers: Optional[int] = None,
+            bind: Optional[str] = None, hosts_part: bool = False,
+            parameters: Iterable[Any] = (), settings: Mapping[str, Any] = {},
+            **options: Any) -> Job:
+    world = len(ranks)
     servers = world if servers is None else servers
     if not 1 <= servers <= world:
         raise UsageError(f"servers={servers}: 1 to {world}, one beside each rank")
-    timeout = seconds(options.get("join_timeout"), "JOIN_TIMEOUT", 60)
-    board = _Board(timeout, ranks)
     options.setdefault("gdr", "auto" if any(p.is_cuda for p in parameters) else None)
     options.update(rank=rank, num_workers=world, num_servers=servers,
                    servers_here=int(rank < servers and not hosts_part),

@@ -20,6 +20,8 @@ class JobOptions(TypedDict, total=False):
     tier1: Optional[str]
     encryption: Optional[str]
     secret_file: Optional[str]
+    metrics_port: Optional[int]
+    metrics_file: Optional[str]
 
 
 class ServersOptions(JobOptions, total=False):
@@ -53,3 +55,4 @@ class StateOptions(ReplicasOptions, total=False):
     """Of `telegrad.torch.State`."""
     dense_1d: bool
     verbose: bool
+    elastic: bool

@@ -114,6 +114,7 @@ class Residuals:
         self._store, self._group = store, group
         self._keys, self._sizes, self.settings = keys, sizes, settings
         self.carried: Optional[Dict[str, Any]] = None  # of "sum", until `step_done`
+        self._before: Optional[Dict[str, Any]] = None
 
     def save(self) -> Dict[str, Any]:
         """This rank's state; `torch.save` takes it. All ranks call it, between steps.
@@ -197,7 +198,25 @@ class Residuals:
             gradient.add_(held.reshape(gradient.shape).to(gradient))
 
     def step_done(self) -> None:
-        self.carried = None
+        self.carried = self._before = None
+
+    def begin_step(self) -> None:
+        """Keeps what codecs keep now, for `held`: before a step pushes anything."""
+        state = {"sizes": self._sizes, "servers": self._store.job.num_servers,
+                 "codecs": {name: _tensor(self._store.save_own_codec(key))
+                            for name, key in self._keys.items()}}
+        self._before = {"carried": dict(self.carried or {}), "state": state}
+
+    def held(self) -> Dict[str, Any]:
+        """What this rank held back before the step that was not done, or holds back between
+        steps, to be `carried` by another store."""
+        if self._before is None:
+            self.begin_step()
+        assert self._before is not None
+        total = _carried([self._before["state"]], 1, self._settings)
+        for name, held in self._before["carried"].items():
+            total[name] = total.get(name, 0) + held
+        return total
 
 
 def _carried(states: Sequence[Dict[str, Any]], factor: float,

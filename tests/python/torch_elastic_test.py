@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""telegrad.torch when ranks die: the others do that step again, with what they held back."""
+import os
+import signal
+import time
+import unittest
+from datetime import timedelta
+
+import workers
+
+try:
+    import torch
+    import torch.distributed as dist
+except ImportError as why:
+    workers.skip(f"python3-torch is not installed: {why}")
+
+import telegrad
+import telegrad.torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+RANK = int(os.environ.get("RANK", -1))
+FILE = os.path.abspath(__file__)
+STEPS, LOST = 9, 4
+SIZES = {"a": 1200, "b": 700}
+
+
+def gradients(step, who):
+    """Multiples of 1/256, as thresholds and means of two are: all sums are exact."""
+    generator = torch.Generator().manual_seed(100 * step + who)
+    return {name: torch.randint(-64, 65, (size,), generator=generator) / 256
+            for name, size in SIZES.items()}
+
+
+class Net(torch.nn.Module):
+    """Its gradients are those that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        for name, size in SIZES.items():
+            setattr(self, name, torch.nn.Parameter(torch.zeros(size)))
+
+    def forward(self, wanted):
+        return sum((getattr(self, name) * wanted[name]).sum() for name in SIZES)
+
+    def all(self):
+        return torch.cat([getattr(self, name).detach() for name in SIZES]).double()
+
+
+def make(codec="2bit:0.25", **options):
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    net = Net()
+    model = DDP(net, bucket_cap_mb=0.001, broadcast_buffers=False)
+    state = telegrad.torch.compress(model, codec, guard=False, momentum="off",
+                                    dense_1d=False, dead_timeout=4, **options)
+    return net, model, state
+
+
+def held(state):
+    found = state._residuals.held()
+    return torch.cat([found.get(name, torch.zeros(size)) for name, size in
+                      SIZES.items()]).double()
+
+
+def survive(argument):
+    """Rank `victim` dies at step LOST, before it or within it; the others go on."""
+    victim, is_within = argument
+    net, model, state = make(elastic=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1)
+    store = dist.TCPStore("127.0.0.1", int(os.environ["STORE"]), is_master=False,
+                          timeout=timedelta(seconds=20))
+    found, step, gap_s, done = {}, 0, 0, time.monotonic()
+    while step < STEPS:
+        if step == LOST and RANK == victim:
+            if not is_within:
+                os.kill(os.getpid(), signal.SIGKILL)
+            net.a.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        weights, before = net.all(), held(state)
+        optimizer.zero_grad()
+        try:
+            model(gradients(step, RANK)).backward()
+        except telegrad.Error as why:
+            assert why.retryable and step == LOST and not found, why
+            assert torch.equal(before, held(state)), "what is held back has changed"
+            found = {"why": type(why).__name__, "weights": weights.tolist(),
+                     "held": before.tolist()}
+            state.reconfigure(dist.PrefixStore("attempt1", store), RANK - (RANK > victim),
+                              2, timeout=20)
+            assert torch.equal(before, held(state))
+            continue
+        optimizer.step()
+        step += 1
+        gap_s, done = max(gap_s, time.monotonic() - done), time.monotonic()
+    return {"at loss": found, "gap_s": gap_s, "workers": state.num_workers, "steps": state.steps,
+            "weights": net.all().tolist(), "held": held(state).tolist()}
+
+
+def refused(_):
+    texts = [workers.refused(telegrad.UsageError, lambda: make(elastic=True, **options))
+             for options in ({"tier1": "on"}, {"codec": "auto"})]
+    _, _, state = make()
+    texts.append(workers.refused(telegrad.WrongOrder,
+                                 lambda: state.reconfigure(None, 0, 1)))
+    return texts
+
+
+class Elastic(unittest.TestCase):
+    def lose(self, victim, is_within):
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        ended = workers.Ranks(FILE, "survive", 3, [victim, is_within],
+                              STORE=str(store.port)).wait()
+        self.assertEqual(ended[victim][0], -signal.SIGKILL, ended[victim])
+        left = [rank for rank in range(3) if rank != victim]
+        for rank in left:
+            code, out, err = ended[rank]
+            self.assertEqual(code, 0, f"rank {rank}:\n{out}\n{err}")
+        return left, [workers.json.loads(ended[rank][1].strip().splitlines()[-1])
+                      for rank in left]
+
+    def test_the_others_do_the_step_again_and_lose_nothing(self):
+        for victim, is_within in ((2, True), (0, False)):
+            with self.subTest(victim=victim):
+                left, (one, other) = self.lose(victim, is_within)
+                self.assertLess(one["gap_s"], 10)
+                self.assertEqual((one["workers"], one["steps"]), (2, STEPS))
+                self.assertEqual(one["weights"], other["weights"])
+                # What was held back and came since is in the weights, or held back.
+                given = sum(torch.tensor(each["at loss"]["held"]) for each in (one, other))
+                for step in range(LOST, STEPS):
+                    for rank in left:
+                        given = given + torch.cat([*gradients(step, rank).values()])
+                moved = (torch.tensor(one["at loss"]["weights"])
+                         - torch.tensor(one["weights"]))
+                kept = torch.tensor(one["held"]) + torch.tensor(other["held"])
+                self.assertTrue(torch.equal(given.double(), (2 * moved + kept).double()))
+                self.assertGreater(float(kept.abs().sum()), 0)
+
+    def test_what_cannot_be(self):
+        for texts in workers.Ranks(FILE, "refused", 2).results():
+            self.assertIn("tier1", texts[0])
+            self.assertIn("'auto'", texts[1])
+            self.assertIn("without elastic=True", texts[2])
+
+
+if __name__ == "__main__":
+    workers.main({"survive": survive, "refused": refused})
