@@ -27,7 +27,9 @@ class FakeServer : private TransportHandler {
   explicit FakeServer(const DistOptions& options, bool proves_itself = true)
       : proves_itself_(proves_itself),
         handshake_(options.secret, options.job_id, {Role::kServer, 0}) {
-    transport_ = *MakeTransport(options.path.transport, this);
+    TransportOptions transport = options.path.transport;
+    transport.key = options.secret.ForConnections();
+    transport_ = *MakeTransport(transport, this);
     JoinRequest request{.scheduler_address = options.scheduler_address,
                         .role = Role::kServer,
                         .wanted_rank = 0,

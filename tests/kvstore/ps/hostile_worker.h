@@ -86,8 +86,9 @@ class HostileWorker : public ::testing::Test {
   }
 
   std::unique_ptr<RawConnection> Connect() {
-    return std::make_unique<RawConnection>(cluster_->Options().path.transport,
-                                           address_);
+    TransportOptions transport = cluster_->Options().path.transport;
+    transport.key = cluster_->config().secret.ForConnections();
+    return std::make_unique<RawConnection>(transport, address_);
   }
 
   // An honest push of worker 1 for key 0, chunk 0.
