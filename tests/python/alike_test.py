@@ -32,9 +32,9 @@ OF_DILOCO = {
 NOT_COMPARED = {"job_id", "insecure", "transport", "tls", "bind", "link", "gdr", "num_threads",
                 "join_timeout", "dead_timeout", "operation_timeout", "verbose", "group",
                 "encryption", "secret_file", "metrics_port", "metrics_file"}
-# What is said is the optimizer's rates; auto alone takes it; of who keeps momentum; tier1
-# differs then, too.
-IN_OTHER_WORDS = {"optimizer", "allow", "momentum", "momentum_rate", "elastic"}
+# What is said is the optimizer's rates; auto alone takes it; of who keeps momentum; "on"
+# takes Adam; tier1 differs then, too.
+IN_OTHER_WORDS = {"optimizer", "allow", "momentum", "momentum_rate", "normalize", "elastic"}
 
 
 def sgd(parameters, rank_1, **options):
