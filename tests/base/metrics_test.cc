@@ -116,7 +116,7 @@ class Visit {
   UniqueFd fd_;
 };
 
-class Endpoint : public testing::Test {
+class Endpoint : public ::testing::Test {
  protected:
   void SetUp() override {
     added_ = metrics_.Add([](MetricsPage& page) { page.Add(kSent, 1); });
@@ -178,7 +178,7 @@ TEST_F(Endpoint, TakesThePortBehindOneThatIsTaken) {
 }
 
 TEST(MetricsFile, IsWrittenAtTheBeginningAndAtTheEnd) {
-  const std::string folder = testing::TempDir();
+  const std::string folder = ::testing::TempDir();
   const std::string path = absl::StrCat(folder, "/telegrad-metrics.prom");
   const auto read = [&path] {
     std::ostringstream text;

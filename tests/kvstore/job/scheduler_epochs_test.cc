@@ -46,7 +46,7 @@ class ElasticJob {
     return Join(member, connection_[member] + 100);
   }
   void Close(size_t member) {
-    job_.OnClosed(connection_[member], "gone", now_);
+    job_.OnClosed(connection_[member], absl::UnavailableError("gone"), now_);
   }
 
   void Pass(Duration time) {

@@ -25,7 +25,7 @@ TEST(EventFile, HasTensorBoardsBytes) {
 }
 
 TEST(TensorBoard, WritesEachPointAtOnce) {
-  const std::string folder = testing::TempDir() + "/telegrad-events";
+  const std::string folder = ::testing::TempDir() + "/telegrad-events";
   std::filesystem::remove_all(folder);
   const auto board = TensorBoard::Open(folder + "/2bit-seed0");
   ASSERT_TRUE(board.ok()) << board.status();
