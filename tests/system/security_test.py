@@ -196,7 +196,7 @@ class Security(PlacedTest):
         path = self.write_secret("secret")
         for encryption, who in (("auth", "client"), ("on", "client"), ("on", "server")):
             port = free_ports(4)
-            proxy = FlippingProxy(port, [(who, 6000)])
+            proxy = FlippingProxy(port, [(who, 3000)])
             ports = {name: port for name in ("scheduler", "server 0", "worker 0")}
             ports["worker 1"] = proxy.port
             runs = self.start_dmlc(
