@@ -164,8 +164,9 @@ class Local(LaunchCase):
         with open(os.path.join(self.folder, "arguments")) as file:
             self.assertEqual(file.read(), "apply -f -\n")
         with open(os.path.join(self.folder, "input")) as file:
-            service, job, secret = file.read().split("---\n")
-        self.assertIn("kind: Service", service)
+            *parts, job, secret = file.read().split("---\n")
+        for kind in ("Service", "NetworkPolicy"):
+            self.assertIn(f"kind: {kind}\n", "".join(parts))
         self.assertIn("completions: 2", job)
         secret = json.loads(secret)
         self.assertEqual((secret["kind"], secret["metadata"]["name"]), ("Secret", "telegrad"))
