@@ -213,7 +213,7 @@ class Residuals:
         if self._before is None:
             self.begin_step()
         assert self._before is not None
-        total = _carried([self._before["state"]], 1, self._settings)
+        total = _carried([self._before["state"]], 1, self.settings)
         for name, held in self._before["carried"].items():
             total[name] = total.get(name, 0) + held
         return total
