@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
 namespace telegrad {
@@ -24,6 +25,13 @@ template <typename T>
 void StoreLittleEndian(std::byte* to, T value) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::memcpy(to, &value, sizeof(T));
+}
+
+template <typename T>
+void AppendLittleEndian(std::string* to, T value) {
+  char bytes[sizeof(T)];
+  StoreLittleEndian(reinterpret_cast<std::byte*>(bytes), value);
+  to->append(bytes, sizeof(T));
 }
 
 }  // namespace telegrad

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
+#include "base/endian.h"
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/resource_limit.h"
@@ -23,11 +24,10 @@ namespace {
 // Protocol buffers' wire types.
 enum Wire : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
-std::string LittleEndian(uint64_t value, size_t num_bytes) {
+template <typename T>
+std::string LittleEndian(T value) {
   std::string text;
-  for (size_t i = 0; i < num_bytes; ++i) {
-    text += static_cast<char>(value >> (8 * i) & 255);
-  }
+  AppendLittleEndian(&text, value);
   return text;
 }
 
@@ -48,17 +48,17 @@ std::string Field(int field, absl::string_view bytes) {
 }
 
 std::string Time(double wall_time) {
-  return Key(1, kFixed64) + LittleEndian(std::bit_cast<uint64_t>(wall_time), 8);
+  return Key(1, kFixed64) + LittleEndian(wall_time);
 }
 
 std::string MaskedCrc(absl::string_view bytes) {
   const uint32_t crc = Crc32c(bytes.data(), bytes.size());
-  return LittleEndian(std::rotr(crc, 15) + uint32_t{0xa282ead8}, 4);
+  return LittleEndian(std::rotr(crc, 15) + uint32_t{0xa282ead8});
 }
 
 // uint64 length, its check, the event, its check.
 std::string Framed(absl::string_view event) {
-  const std::string length = LittleEndian(event.size(), 8);
+  const std::string length = LittleEndian(uint64_t{event.size()});
   return absl::StrCat(length, MaskedCrc(length), event, MaskedCrc(event));
 }
 
@@ -73,10 +73,10 @@ std::string FirstRecord(double wall_time) {
 std::string Record(double wall_time, int64_t step, const Scalars& scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars) {
-    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-    absl::StrAppend(&summary,
-                    Field(1, absl::StrCat(Field(1, tag), Key(2, kFixed32),
-                                          LittleEndian(bits, 4))));
+    absl::StrAppend(
+        &summary,
+        Field(1, absl::StrCat(Field(1, tag), Key(2, kFixed32),
+                              LittleEndian(static_cast<float>(value)))));
   }
   return Framed(absl::StrCat(Time(wall_time), Key(2, kVarint),
                              Varint(static_cast<uint64_t>(step)),

@@ -42,13 +42,6 @@ absl::Status Refused(absl::string_view why) {
 }
 
 template <typename T>
-void Append(std::string* to, T value) {
-  char bytes[sizeof(T)];
-  StoreLittleEndian(reinterpret_cast<std::byte*>(bytes), value);
-  to->append(bytes, sizeof(T));
-}
-
-template <typename T>
 T Load(absl::string_view from, size_t offset) {
   return LoadLittleEndian<T>(
       reinterpret_cast<const std::byte*>(from.data() + offset));
@@ -57,10 +50,10 @@ T Load(absl::string_view from, size_t offset) {
 std::string Prefix(Kind kind, bool is_keyed, uint8_t role,
                    Encryption mode = Encryption::kOff) {
   std::string prefix(kMagic, kMagicBytes);
-  Append(&prefix, static_cast<uint8_t>(kind));
-  Append(&prefix, static_cast<uint8_t>(is_keyed));
-  Append(&prefix, role);
-  Append(&prefix, static_cast<uint8_t>(mode));
+  AppendLittleEndian(&prefix, static_cast<uint8_t>(kind));
+  AppendLittleEndian(&prefix, static_cast<uint8_t>(is_keyed));
+  AppendLittleEndian(&prefix, role);
+  AppendLittleEndian(&prefix, static_cast<uint8_t>(mode));
   return prefix;
 }
 
@@ -77,7 +70,7 @@ uint32_t CrcOf(absl::string_view message) {
 }
 
 std::string Seal(std::string message) {
-  Append(&message, CrcOf(message));
+  AppendLittleEndian(&message, CrcOf(message));
   return message;
 }
 
@@ -137,9 +130,9 @@ struct Transcript {
     std::string text =
         absl::StrCat(label, absl::string_view("\0", 1), ToString(server),
                      absl::string_view("\0", 1));
-    Append(&text, static_cast<uint32_t>(hello.size()));
+    AppendLittleEndian(&text, static_cast<uint32_t>(hello.size()));
     absl::StrAppend(&text, hello);
-    Append(&text, static_cast<uint32_t>(challenge.size()));
+    AppendLittleEndian(&text, static_cast<uint32_t>(challenge.size()));
     absl::StrAppend(&text, challenge);
     return text;
   }
@@ -214,10 +207,10 @@ std::string HandshakeClient::Hello() {
   exchange_ = *std::move(exchange);
   hello_ = Prefix(Kind::kHello, secret_.has_key(),
                   static_cast<uint8_t>(self_.node.role), mode_);
-  Append(&hello_, static_cast<int32_t>(self_.node.rank));
-  Append(&hello_, self_.epoch);
+  AppendLittleEndian(&hello_, static_cast<int32_t>(self_.node.rank));
+  AppendLittleEndian(&hello_, self_.epoch);
   hello_ += exchange_->public_half();
-  Append(&hello_, static_cast<uint8_t>(job_id_.size()));
+  AppendLittleEndian(&hello_, static_cast<uint8_t>(job_id_.size()));
   hello_ += job_id_;
   return Seal(hello_);
 }
