@@ -3,9 +3,11 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "base/endian.h"
+#include "base/status_macros.h"
 
 namespace telegrad {
 namespace {
@@ -81,6 +83,15 @@ absl::Status Sealer::Open(uint64_t number, ConstBytes beside, Bytes sealed,
     return absl::DataLossError("altered, repeated or out of order on its way");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Sealers> Sealers::Create(const ConnectionKeys& keys,
+                                        Encryption mode, bool is_client) {
+  const auto& own = is_client ? keys.of_client : keys.of_server;
+  const auto& peers = is_client ? keys.of_server : keys.of_client;
+  ASSIGN_OR_RETURN(Sealer seals, Sealer::Create(own, mode, /*seals=*/true));
+  ASSIGN_OR_RETURN(Sealer opens, Sealer::Create(peers, mode, /*seals=*/false));
+  return Sealers{std::move(seals), std::move(opens)};
 }
 
 }  // namespace telegrad

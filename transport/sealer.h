@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "transport/crypto.h"
 #include "transport/encryption.h"
 
 namespace telegrad {
@@ -42,6 +43,15 @@ class Sealer {
 
   Encryption mode_ = Encryption::kOn;
   std::unique_ptr<EVP_CIPHER_CTX, Free> context_;
+};
+
+// One end of a connection.
+struct Sealers {
+  static absl::StatusOr<Sealers> Create(const ConnectionKeys& keys,
+                                        Encryption mode, bool is_client);
+
+  Sealer seals;  // what it sends
+  Sealer opens;  // what it hears
 };
 
 }  // namespace telegrad

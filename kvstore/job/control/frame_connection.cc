@@ -47,12 +47,7 @@ absl::Status FrameConnection::Read() {
 absl::Status FrameConnection::Seal(const ConnectionKeys& keys, Encryption mode,
                                    bool is_client) {
   if (mode == Encryption::kOff) return absl::OkStatus();
-  ASSIGN_OR_RETURN(
-      seals_, Sealer::Create(is_client ? keys.of_client : keys.of_server, mode,
-                             /*seals=*/true));
-  ASSIGN_OR_RETURN(
-      opens_, Sealer::Create(is_client ? keys.of_server : keys.of_client, mode,
-                             /*seals=*/false));
+  ASSIGN_OR_RETURN(sealers_, Sealers::Create(keys, mode, is_client));
   return absl::OkStatus();
 }
 
@@ -63,7 +58,7 @@ Frame FrameConnection::Sealed(const std::string& frame) {
   sealed.resize(frame.size() + kTagBytes);
   auto* const bytes = reinterpret_cast<std::byte*>(sealed.data());
   StoreLittleEndian(bytes, static_cast<uint32_t>(body_bytes + kTagBytes));
-  const absl::Status done = seals_->Seal(
+  const absl::Status done = sealers_->seals.Seal(
       num_sealed_++, {bytes, kLengthBytes}, {bytes + kLengthBytes, body_bytes},
       bytes + kLengthBytes, bytes + frame.size());
   if (!done.ok()) return nullptr;
@@ -72,7 +67,7 @@ Frame FrameConnection::Sealed(const std::string& frame) {
 
 absl::StatusOr<std::optional<std::string>> FrameConnection::Next(
     size_t max_bytes) {
-  const size_t tag_bytes = opens_.has_value() ? kTagBytes : 0;
+  const size_t tag_bytes = sealers_.has_value() ? kTagBytes : 0;
   const size_t available = received_.size() - consumed_;
   if (available >= kLengthBytes) {
     const size_t length = LoadLittleEndian<uint32_t>(
@@ -85,7 +80,7 @@ absl::StatusOr<std::optional<std::string>> FrameConnection::Next(
       std::string body = received_.substr(consumed_ + kLengthBytes, length);
       const ConstBytes beside(received_.data() + consumed_, kLengthBytes);
       consumed_ += kLengthBytes + length;
-      if (!opens_.has_value()) return body;
+      if (!sealers_.has_value()) return body;
       RETURN_IF_ERROR(Open(beside, body));
       return body;
     }
@@ -100,7 +95,8 @@ absl::Status FrameConnection::Open(ConstBytes beside, std::string& body) {
   auto* const text = reinterpret_cast<std::byte*>(body.data());
   absl::Status opened = absl::DataLossError("shorter than its tag");
   if (body.size() >= kTagBytes) {
-    opened = opens_->Open(num_opened_++, beside, {text, bytes}, text + bytes);
+    opened = sealers_->opens.Open(num_opened_++, beside, {text, bytes},
+                                  text + bytes);
   }
   body.resize(bytes);
   if (opened.ok()) return opened;
@@ -115,7 +111,7 @@ void FrameConnection::Send(Frame frame) {
 }
 
 void FrameConnection::Queue(Frame frame) {
-  if (seals_.has_value()) frame = Sealed(*frame);
+  if (sealers_.has_value()) frame = Sealed(*frame);
   is_write_failed_ |= frame == nullptr;
   if (!is_write_failed_) unsent_.push_back(std::move(frame));
 }

@@ -61,7 +61,7 @@ class FrameConnection {
   absl::Status Open(ConstBytes beside, std::string& body);
 
   UniqueFd fd_;
-  std::optional<Sealer> seals_, opens_;
+  std::optional<Sealers> sealers_;
   uint64_t num_sealed_ = 0, num_opened_ = 0;
   std::string received_;
   size_t consumed_ = 0;  // bytes of received_ that were handed on

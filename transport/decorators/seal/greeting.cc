@@ -118,8 +118,12 @@ absl::StatusOr<std::string> Greeting::Take(ConstBytes bytes, const Ends& ends) {
                                            : head.kind == Kind::kFinish;
   if (is_client_ && head.kind == Kind::kRefuse) return Differs(head.setting);
   if (!is_due) return Refused("message out of order");
-  if (head.kind == Kind::kHello) return TakeHello(message, ends);
-  if (head.kind == Kind::kAnswer) return TakeAnswer(message, ends);
+  if (head.kind == Kind::kHello) {
+    if (message.size() != kHelloBytes) return Refused("malformed message");
+    if (head.setting != setting_) return Differs(head.setting);
+    return TakeHello(message, head.mode, ends);
+  }
+  if (head.kind == Kind::kAnswer) return TakeAnswer(message, head.mode, ends);
   ASSIGN_OR_RETURN(const std::string expected, Mac("client"));
   if (!AreSame(message, Finish(expected))) {
     return Refused("the peer does not hold this job's secret");
@@ -129,12 +133,10 @@ absl::StatusOr<std::string> Greeting::Take(ConstBytes bytes, const Ends& ends) {
 }
 
 absl::StatusOr<std::string> Greeting::TakeHello(absl::string_view hello,
+                                                Encryption wanted,
                                                 const Ends& ends) {
-  ASSIGN_OR_RETURN(const HeadFields head, ParseHead(hello));
-  if (hello.size() != kHelloBytes) return Refused("malformed message");
-  if (head.setting != setting_) return Differs(head.setting);
   const bool may_be_open = setting_ == Encryption::kAuto && ends.takes_devices;
-  mode_ = ends.is_in_memory || may_be_open ? Encryption::kOff : head.mode;
+  mode_ = ends.is_in_memory || may_be_open ? Encryption::kOff : wanted;
   const std::string answer =
       Head(Kind::kAnswer, setting_, mode_) + exchange_->public_half();
   said_ = absl::StrCat(hello, answer);
@@ -144,8 +146,8 @@ absl::StatusOr<std::string> Greeting::TakeHello(absl::string_view hello,
 }
 
 absl::StatusOr<std::string> Greeting::TakeAnswer(absl::string_view answer,
+                                                 Encryption taken,
                                                  const Ends& ends) {
-  ASSIGN_OR_RETURN(const HeadFields head, ParseHead(answer));
   if (answer.size() != kHelloBytes + kMacBytes) {
     return Refused("malformed message");
   }
@@ -160,11 +162,11 @@ absl::StatusOr<std::string> Greeting::TakeAnswer(absl::string_view answer,
         "altered on its way");
   }
   const bool may_be_open = ends.is_in_memory || setting_ == Encryption::kAuto;
-  if (head.mode != mode_ && !(head.mode == Encryption::kOff && may_be_open)) {
-    return Refused(absl::StrCat("the peer would have ", Name(head.mode),
-                                " where ", Name(mode_), " is due"));
+  if (taken != mode_ && !(taken == Encryption::kOff && may_be_open)) {
+    return Refused(absl::StrCat("the peer would have ", Name(taken), " where ",
+                                Name(mode_), " is due"));
   }
-  mode_ = head.mode;
+  mode_ = taken;
   is_done_ = true;
   ASSIGN_OR_RETURN(const std::string own, Mac("client"));
   return Finish(own);

@@ -57,9 +57,9 @@ class Greeting {
 
  private:
   absl::StatusOr<std::string> TakeHello(absl::string_view hello,
-                                        const Ends& ends);
+                                        Encryption wanted, const Ends& ends);
   absl::StatusOr<std::string> TakeAnswer(absl::string_view answer,
-                                         const Ends& ends);
+                                         Encryption taken, const Ends& ends);
   absl::Status Derive(absl::string_view peer_half);
   absl::StatusOr<std::string> Mac(absl::string_view label) const;
   absl::Status Differs(Encryption peer) const;

@@ -113,8 +113,15 @@ absl::Status SealContext::Say(EndpointId to, const std::string& text) {
 
 void SealContext::Fail(EndpointId id, Endpoint& endpoint,
                        const absl::Status& why) {
-  if (endpoint.why.ok()) endpoint.why = why;
+  (void)Refuse(endpoint, why);
   inner().Close(id);
+}
+
+// The first reason stays.
+const absl::Status& SealContext::Refuse(Endpoint& endpoint,
+                                        const absl::Status& why) {
+  if (endpoint.why.ok()) endpoint.why = why;
+  return why;
 }
 
 absl::Status SealContext::Send(EndpointId to, ConstBytes header,
@@ -148,7 +155,7 @@ absl::Status SealContext::SendSealed(EndpointId to, Endpoint& endpoint,
     if (endpoint.greeting.mode() == Encryption::kOn) {
       buffer = TakeBuffer(payload.size);
     }
-    RETURN_IF_ERROR(endpoint.seals->Seal(
+    RETURN_IF_ERROR(endpoint.sealers->seals.Seal(
         number, {}, payload, buffer == nullptr ? nullptr : buffer->data(),
         end));
     end += kTagBytes;
@@ -163,7 +170,7 @@ absl::Status SealContext::SendSealed(EndpointId to, Endpoint& endpoint,
   end = std::copy_n(header.data, header.size, end);
   const ConstBytes all(text, static_cast<size_t>(end - text));
   const auto beside = Beside(payload.size);
-  RETURN_IF_ERROR(endpoint.seals->Seal(
+  RETURN_IF_ERROR(endpoint.sealers->seals.Seal(
       number + 1, {beside.data(), beside.size()}, all, text, sealed.data()));
   RETURN_IF_ERROR(inner().Send(to, {sealed.data(), kTagBytes + all.size},
                                payload, std::move(done)));
@@ -198,10 +205,7 @@ absl::StatusOr<Bytes> SealContext::OnHeader(EndpointId from, ConstBytes header,
         payload_bytes > 0
             ? absl::UnauthenticatedError("the peer does not seal its messages")
             : TakeGreeting(from, endpoint, header);
-    if (!taken.ok()) {
-      if (endpoint.why.ok()) endpoint.why = taken;
-      return taken;
-    }
+    if (!taken.ok()) return Refuse(endpoint, taken);
     endpoint.arriving.push_back({.is_greeting = true});
     return Bytes();
   }
@@ -210,10 +214,7 @@ absl::StatusOr<Bytes> SealContext::OnHeader(EndpointId from, ConstBytes header,
   }
   if (absl::IsDataLoss(endpoint.why)) return endpoint.why;
   absl::StatusOr<Arriving> opened = OpenHeader(endpoint, header, payload_bytes);
-  if (!opened.ok()) {
-    if (endpoint.why.ok()) endpoint.why = opened.status();
-    return opened.status();
-  }
+  if (!opened.ok()) return Refuse(endpoint, opened.status());
   const Arriving& message = endpoint.arriving.emplace_back(*opened);
   return handler().OnHeader(from, message.header(), payload_bytes);
 }
@@ -230,9 +231,9 @@ absl::StatusOr<SealContext::Arriving> SealContext::OpenHeader(
   message.header_bytes = bytes - message.tag_bytes;
   std::copy_n(header.data + kTagBytes, bytes, message.text.begin());
   const auto beside = Beside(payload_bytes);
-  const absl::Status opened =
-      endpoint.opens->Open(message.number + 1, {beside.data(), beside.size()},
-                           {message.text.data(), bytes}, header.data);
+  const absl::Status opened = endpoint.sealers->opens.Open(
+      message.number + 1, {beside.data(), beside.size()},
+      {message.text.data(), bytes}, header.data);
   if (opened.ok()) return message;
   return absl::DataLossError(absl::StrCat("message ", opened.message()));
 }
@@ -246,8 +247,8 @@ void SealContext::OnMessage(EndpointId from, ConstBytes header, Bytes payload) {
   endpoint.arriving.pop_front();
   if (message.is_greeting || absl::IsDataLoss(endpoint.why)) return;
   if (message.tag_bytes > 0) {
-    const absl::Status opened =
-        endpoint.opens->Open(message.number, {}, payload, message.text.data());
+    const absl::Status opened = endpoint.sealers->opens.Open(
+        message.number, {}, payload, message.text.data());
     if (!opened.ok()) {
       return Fail(
           from, endpoint,
@@ -273,7 +274,11 @@ absl::Status SealContext::TakeGreeting(EndpointId from, Endpoint& endpoint,
   if (!answer->empty()) RETURN_IF_ERROR(Say(from, *answer));
   if (!greeting.is_done()) return absl::OkStatus();
   greeting_.Remove(from);
-  RETURN_IF_ERROR(BeginSealing(endpoint, is_client));
+  if (greeting.mode() != Encryption::kOff) {
+    ASSIGN_OR_RETURN(
+        endpoint.sealers,
+        Sealers::Create(greeting.keys(), greeting.mode(), is_client));
+  }
   if (!std::exchange(endpoint.is_announced, true)) handler().OnAccept(from);
   for (Waiting& each : std::exchange(endpoint.waiting, {})) {
     const absl::Status sent =
@@ -284,19 +289,6 @@ absl::Status SealContext::TakeGreeting(EndpointId from, Endpoint& endpoint,
     if (!sent.ok()) Defer(each.done, absl::UnavailableError(sent.message()));
   }
   if (!endpoint.why.ok()) inner().Close(from);
-  return absl::OkStatus();
-}
-
-absl::Status SealContext::BeginSealing(Endpoint& endpoint, bool is_client) {
-  const Encryption mode = endpoint.greeting.mode();
-  if (mode == Encryption::kOff) return absl::OkStatus();
-  const ConnectionKeys& keys = endpoint.greeting.keys();
-  ASSIGN_OR_RETURN(endpoint.seals,
-                   Sealer::Create(is_client ? keys.of_client : keys.of_server,
-                                  mode, /*seals=*/true));
-  ASSIGN_OR_RETURN(endpoint.opens,
-                   Sealer::Create(is_client ? keys.of_server : keys.of_client,
-                                  mode, /*seals=*/false));
   return absl::OkStatus();
 }
 

@@ -66,11 +66,11 @@ class SealContext : public ForwardingContext {
     bool is_announced = false;  // to the handler
     absl::Status why = {};      // not OK: neither sends nor hears any more
     std::deque<Waiting> waiting = {};
-    std::optional<Sealer> seals = {}, opens = {};
+    std::optional<Sealers> sealers = {};
     uint64_t num_sent = 0, num_heard = 0;
     std::deque<Arriving> arriving = {};
 
-    bool is_sealed() const { return seals.has_value(); }
+    bool is_sealed() const { return sealers.has_value(); }
   };
 
   SealContext(const TransportOptions& options, TransportHandler* handler);
@@ -88,10 +88,11 @@ class SealContext : public ForwardingContext {
     return setting_ == Encryption::kAuto || setting_ == Encryption::kOff;
   }
   void Fail(EndpointId id, Endpoint& endpoint, const absl::Status& why);
+  static const absl::Status& Refuse(Endpoint& endpoint,
+                                    const absl::Status& why);
   absl::Status Say(EndpointId to, const std::string& text);
   absl::Status TakeGreeting(EndpointId from, Endpoint& endpoint,
                             ConstBytes header);
-  absl::Status BeginSealing(Endpoint& endpoint, bool is_client);
   absl::Status SendSealed(EndpointId to, Endpoint& endpoint, ConstBytes header,
                           ConstBytes payload, SendDone done);
   absl::StatusOr<Arriving> OpenHeader(Endpoint& endpoint, ConstBytes header,
