@@ -33,55 +33,47 @@ __device__ inline void LoadBlock(const float* from, size_t begin, size_t n,
   }
 }
 
-__device__ inline size_t FirstBlock() {
-  return GlobalThread() / kWarp * kNormalBlock;
-}
-__device__ inline size_t BlockStride() {
-  return NumThreads() / kWarp * kNormalBlock;
-}
-__device__ inline size_t SizeOfBlock(size_t begin, size_t n) {
-  return n - begin < kNormalBlock ? n - begin : kNormalBlock;
+// work(i, square[i], s[i]) of every element, a block for each warp.
+template <typename Work>
+__device__ inline void ForEach(const float* square, size_t n, float floor,
+                               Work work) {
+  const size_t stride = NumThreads() / kWarp * kNormalBlock;
+  for (size_t begin = GlobalThread() / kWarp * kNormalBlock; begin < n;
+       begin += stride) {
+    float v[kEach];
+    LoadBlock(square, begin, n, v);
+    const size_t left = n - begin;
+    const float block = MeanOf(v, left < kNormalBlock ? left : kNormalBlock);
+#pragma unroll
+    for (size_t j = 0; j < kEach; ++j) {
+      const size_t i = begin + kWarp * j + threadIdx.x % kWarp;
+      if (i < n) work(i, v[j], SizeOf(v[j], block, floor));
+    }
+  }
 }
 
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     ToNormalKernel(const float* __restrict__ square, size_t n,
                    NormalStep normal, float* __restrict__ grad) {
-  for (size_t begin = FirstBlock(); begin < n; begin += BlockStride()) {
-    float v[kEach];
-    LoadBlock(square, begin, n, v);
-    const float block = MeanOf(v, SizeOfBlock(begin, n));
-#pragma unroll
-    for (size_t j = 0; j < kEach; ++j) {
-      const size_t i = begin + kWarp * j + threadIdx.x % kWarp;
-      if (i < n) grad[i] = grad[i] / SizeOf(v[j], block, normal.floor);
-    }
-  }
+  ForEach(square, n, normal.floor,
+          [=](size_t i, float, float size) { grad[i] = grad[i] / size; });
 }
 
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     StepByNormalKernel(const float* __restrict__ sum, size_t n, AdamStep step,
                        NormalStep normal, float* __restrict__ weight,
                        float* __restrict__ mean, float* __restrict__ square) {
-  for (size_t begin = FirstBlock(); begin < n; begin += BlockStride()) {
-    float v[kEach];
-    LoadBlock(square, begin, n, v);
-    const float block = MeanOf(v, SizeOfBlock(begin, n));
-#pragma unroll
-    for (size_t j = 0; j < kEach; ++j) {
-      const size_t i = begin + kWarp * j + threadIdx.x % kWarp;
-      if (i >= n) continue;
-      const float w = step.keep * weight[i];
-      const float d = SizeOf(v[j], block, normal.floor) * sum[i];
-      const float g = step.rescale * d + step.weight_decay * w;
-      const float m = step.beta1 * mean[i] + step.rest1 * g;
-      const float next = step.beta2 * v[j] + step.rest2 * (g * g);
-      const float ahead = normal.mean_rate * m + normal.grad_rate * g;
-      const float below = sqrtf(next) / step.root + step.epsilon;
-      mean[i] = m;
-      square[i] = next;
-      weight[i] = w - ahead / below;
-    }
-  }
+  ForEach(square, n, normal.floor, [=](size_t i, float v, float size) {
+    const float w = step.keep * weight[i];
+    const float g = step.rescale * (size * sum[i]) + step.weight_decay * w;
+    const float m = step.beta1 * mean[i] + step.rest1 * g;
+    const float next = step.beta2 * v + step.rest2 * (g * g);
+    const float ahead = normal.mean_rate * m + normal.grad_rate * g;
+    const float below = sqrtf(next) / step.root + step.epsilon;
+    mean[i] = m;
+    square[i] = next;
+    weight[i] = w - ahead / below;
+  });
 }
 
 unsigned GridOf(size_t n) {
