@@ -75,10 +75,10 @@ def offsets_of(traces: Dict[str, Trace]) -> Dict[str, float]:
     return found
 
 
-def merge(traces: Dict[str, Trace]) -> List[Dict[str, Any]]:
-    """All events, on the clock of the first worker."""
+def merge(traces: Dict[str, Trace], offsets: Dict[str, float]) -> List[Dict[str, Any]]:
+    """All events, on the clock of the first worker; `offsets`: `offsets_of` these."""
     events = []
-    for name, ahead in offsets_of(traces).items():
+    for name, ahead in offsets.items():
         for each in traces[name].events:
             moved = {**each, "ts": each["ts"] - ahead} if ahead and "ts" in each else each
             events.append(moved)
@@ -101,11 +101,11 @@ def merge_folder(folder: str) -> int:
     for run, members in sorted(runs.items()):
         members.sort(key=lambda each: (each[0] == "server", each[1]))
         traces = {f"{role}{rank}": _parse(path) for role, rank, path in members}
-        moved = [f"{name} by {ahead / 1000:.3f} ms"
-                 for name, ahead in offsets_of(traces).items() if ahead]
+        offsets = offsets_of(traces)
+        moved = [f"{name} by {ahead / 1000:.3f} ms" for name, ahead in offsets.items() if ahead]
         path = os.path.join(folder, f"{run}-all.json")
         with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(merge(traces), file)
+            json.dump(merge(traces, offsets), file)
         os.replace(path + ".new", path)
         print(f"{path}: {', '.join(traces)}; clocks set back: {', '.join(moved) or 'none'}")
     return 0

@@ -18,7 +18,8 @@ _CHUNK = struct.Struct("<BhBhBBQdQdHB")  # docs/checkpoints.md, chunk
 _U64 = struct.Struct("<Q")
 _WAYS = ("sum", "drop")
 _OF = "(rank, workers, servers, who pushes for each of a host that sums first)"
-_SINCE = {"momentum": "off", "momentum_rate": 0.0, "normalize": False}  # of states that have none of these
+# Of states that have none of these.
+_SINCE = {"momentum": "off", "momentum_rate": 0.0, "normalize": False}
 
 
 def chunk_sizes(num_elems: int, num_servers: int) -> List[int]:

@@ -33,7 +33,7 @@ def _dtype_of(parts: Any, each: Any) -> Any:
 
 def blank_of(parts: Any) -> Any:
     """As the gradient that FSDP2 hands to the hook: [n], shards padded to one size."""
-    trained = [each for each in parts.fsdp_params if each.sharded_param.requires_grad]
+    trained = _trained(parts)
     size = sum(each.padded_sharded_param_size.numel() for each in trained)
     dtypes = [_dtype_of(parts, each) for each in trained] or [None]
     return torch.empty(size, device=parts.device,
