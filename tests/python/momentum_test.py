@@ -3,7 +3,6 @@
 codec, where few bits want it by itself, and refused in two places."""
 import copy
 import gc
-import logging
 import os
 import unittest
 import warnings
@@ -122,10 +121,7 @@ def decays():
 def takes(_):
     """Where few bits want it: what is said, warned of, and had."""
     dist.init_process_group("gloo")
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logging.getLogger("telegrad").addHandler(handler)
+    lines = workers.logged()
     plain = DDP(Net())
     want = train(plain, sgd(plain.parameters()), 0, 40)
     without = DDP(Net())

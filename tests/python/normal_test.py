@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """telegrad.torch gives codecs gradients of one size beside Adam: as the rule says, with and
 without a codec, and refused or told where it cannot be."""
-import logging
 import os
 import unittest
 import warnings
@@ -145,10 +144,7 @@ def resumes():
 def says(_):
     """What the first rank logs where an optimizer is given, and where one is made later."""
     dist.init_process_group("gloo")
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logging.getLogger("telegrad").addHandler(handler)
+    lines = workers.logged()
     model = DDP(Net())
     state = telegrad.torch.compress(model, "int2", optimizer=adam(model.parameters()))
     state.close()

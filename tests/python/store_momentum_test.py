@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Momentum in front of the codec, of stores: what codecs want, what workers push, and what
 `telegrad.kvstore` takes over from the optimizer that servers run."""
-import logging
 import os
 import unittest
 
@@ -64,10 +63,7 @@ def pushes(_):
 def steps(cases):
     """By servers: how far each case's weights are from torch's rule, what was said, what
     the store runs."""
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logging.getLogger("telegrad").addHandler(handler)
+    lines = workers.logged()
     far = []
     for case in cases:
         kv = create()

@@ -6,7 +6,6 @@ import gc
 import inspect
 import io
 import json
-import logging
 import math
 import os
 import re
@@ -442,10 +441,7 @@ def says(kinds):
 def of_environment(_):
     """The codec of a variable, an argument that wins, and what is said through logging."""
     start()
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append([record.levelname, record.getMessage()])
-    logging.getLogger("telegrad").addHandler(handler)
+    lines = workers.logged(lambda record: [record.levelname, record.getMessage()])
     shown = []
     for options in ({}, {"gc_type": "fp16"}):
         model = DDP(Net())

@@ -1,5 +1,6 @@
 """Runs functions of a test file as the ranks of a job, each in a process of its own."""
 import json
+import logging
 import os
 import random
 import signal
@@ -112,6 +113,15 @@ def run_all(commands, environment):
     for process, (out, err) in zip(processes, texts):
         assert process.returncode == 0, f"{process.returncode}:\n{out}\n{err}"
     return [(process.returncode, *text) for process, text in zip(processes, texts)]
+
+
+def logged(seen=logging.LogRecord.getMessage):
+    """A list of what telegrad logs from now on: `seen` of each record."""
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(seen(record))
+    logging.getLogger("telegrad").addHandler(handler)
+    return lines
 
 
 def main(functions):
