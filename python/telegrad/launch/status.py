@@ -105,14 +105,19 @@ def members_of(pages: List[Page], at: float) -> Dict[Member, Seen]:
     return found
 
 
+def _number(value: float) -> str:
+    """Of three digits or more, without an exponent."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
+
+
 def _amount(value: float, unit: str) -> str:
     for prefix in ("", "K", "M", "G"):
-        if value < 1000:
+        if value < 999.5:
             break
         value /= 1000
     else:
         prefix = "T"
-    return f"{value:.3g} {prefix}{unit}"
+    return f"{_number(value)} {prefix}{unit}"
 
 
 def slow_ones(now: Dict[Member, Seen], before: Dict[Member, Seen]) -> Dict[str, str]:
@@ -165,7 +170,7 @@ def rows_of(now: Dict[Member, Seen], before: Dict[Member, Seen]) -> List[List[st
         waiting, stepping = rate("wait_seconds"), rate("step_seconds")
         row = [who[0], f"{who[1]}/{who[2]}",
                f"{total('steps'):.0f}" if "telegrad_steps_total" in seen.values else "-",
-               shown(steps, f"{steps or 0:.3g}")]
+               shown(steps, _number(steps or 0))]
         for side in ("push", "pull"):
             bytes_per_s = rate(f"{side}_wire_bytes")
             row.append(shown(bytes_per_s, _amount(bytes_per_s or 0, "B/s")))
