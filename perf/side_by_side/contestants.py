@@ -158,10 +158,17 @@ class Telegrad(Contestant):
 
     program = None  # telegrad-perf of another build than the run's
 
-    def __init__(self, name, *flags, warmup=1):
-        self.name = f"Telegrad {name}"
+    def __init__(self, name, *flags, warmup=1, encryption=None):
+        self.name = f"Telegrad {name}" + (f", {encryption}" if encryption else "")
         self.flags = flags
         self.warmup = warmup
+        self.encryption = encryption  # of --encryption, with a secret
+
+    def access(self, run):
+        """The flags by which members on several hosts trust each other."""
+        if self.encryption is None:
+            return ["--insecure"]
+        return ["--secret-file", run.secret_file(), "--encryption", self.encryption]
 
     def of_build(self, build):
         """The same by the programs of another build."""
@@ -174,7 +181,7 @@ class Telegrad(Contestant):
         is_push_pull = self.flags[0] == "pushpull"
         program = self.program or run.telegrad_perf
         words = [program, *self.flags, "--profile", run.profile,
-                 "--transport", "tcp", "--insecure", "--rendezvous",
+                 "--transport", "tcp", *self.access(run), "--rendezvous",
                  f"{lab.address(0)}:{run.port}", "--warmup",
                  str(self.warmup), "--iterations", str(run.iterations),
                  "--timeout", str(TIMEOUT_S), "--connections",
@@ -276,6 +283,11 @@ ALL = [
              "--gc-reply", "sum", "--gc-packing", "radix"),
     Telegrad("2bit, reencode", "pushpull", "--gc-type", "2bit", "--gc-reply",
              "reencode"),
+    Telegrad("int2, reencode", "pushpull", "--gc-type", "int2", "--gc-reply",
+             "reencode"),
+    *[Telegrad(f"2bit, {reply}", "pushpull", "--gc-type", "2bit", "--gc-reply", reply,
+               encryption=encryption)
+      for reply in ("sum", "reencode") for encryption in ("auth", "on")],
     Telegrad("without servers, 2 bits, sum", "pushpull", "--kv-store",
              "allreduce", "--gc-type", "2bit", "--gc-reply", "sum"),
     Telegrad("without servers, 2 bits, reencode", "pushpull", "--kv-store",

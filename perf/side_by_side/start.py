@@ -51,6 +51,16 @@ class Run:
         self.cores = cores
         self.connections = connections
         self.port = 0
+        self._folder = None  # of the job's secret
+
+    def secret_file(self):
+        """A file with a secret for all members, which ends with this run."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="side-by-side-")
+            with open(os.open(os.path.join(self._folder.name, "secret"),
+                              os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.write(os.urandom(32))
+        return os.path.join(self._folder.name, "secret")
 
     def bound(self, host, words):
         """The words on the host's core, if each has one."""
