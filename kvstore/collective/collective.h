@@ -113,6 +113,15 @@ class Group {
   virtual absl::Status Allreduce(void* data, size_t count, Dtype type,
                                  ReduceOp op,
                                  CollectiveSettings settings = {}) = 0;
+  // The same of several, the same ones on all ranks: in one call where the
+  // backend takes them so.
+  struct Part {
+    void* data = nullptr;
+    size_t count = 0;
+  };
+  virtual absl::Status AllreduceAll(std::span<const Part> parts, Dtype type,
+                                    ReduceOp op,
+                                    CollectiveSettings settings = {});
   // `in` [world_size * count]; `out` [count] becomes the reduction of block
   // `rank` of all ranks' inputs. No alias.
   virtual absl::Status ReduceScatter(const void* in, void* out, size_t count,

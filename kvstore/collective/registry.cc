@@ -42,6 +42,16 @@ constexpr std::array kBackends = {
 
 }  // namespace
 
+absl::Status Group::AllreduceAll(std::span<const Part> parts, Dtype type,
+                                 ReduceOp op, CollectiveSettings settings) {
+  for (const Part& part : parts) {
+    const absl::Status status =
+        Allreduce(part.data, part.count, type, op, settings);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Group>> Group::Make(
     const GroupOptions& options, const AddressExchange& exchange) {
   std::string all;

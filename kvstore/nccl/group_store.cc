@@ -1,5 +1,6 @@
 #include "kvstore/nccl/group_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -18,6 +19,9 @@ namespace telegrad {
 namespace {
 
 constexpr Duration kPollPause = std::chrono::microseconds(20);
+// A bucket is closed with the tensor with which it has so many elements.
+constexpr size_t kBucketElems = size_t{1} << 23;
+constexpr size_t kMostInBucket = 64;
 
 Device DeviceOf(const std::string& backend, size_t index) {
   if (backend != "nccl") return {};
@@ -147,11 +151,13 @@ absl::Status GroupStore::OpenRank(size_t index,
   if (rank.kernels == nullptr) return absl::UnavailableError(why_not);
   rank.stream = rank.queue->MakeStream(0);
   rank.copied = rank.queue->MakeEvent();
-  rank.stats = rank.queue->MakeMemory(sizeof(EncodeStats), rank.stream);
+  rank.stats =
+      rank.queue->MakeMemory(kMostInBucket * sizeof(EncodeStats), rank.stream);
   if (rank.stats.size() == 0) {
     return DeviceOutOfMemory(rank.queue->TakeError());
   }
-  rank.seen = kernels::HostMemory(*rank.queue, sizeof(EncodeStats));
+  rank.seen =
+      kernels::HostMemory(*rank.queue, kMostInBucket * sizeof(EncodeStats));
   const GroupOptions options = {.backend = backend_,
                                 .transport = InProcess(),
                                 .rank = static_cast<int>(index),
@@ -339,11 +345,23 @@ Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,
 // devices alike, as collectives come in one order.
 bool GroupStore::BeginNext() {
   if (waiting_.empty()) return false;
-  const auto next = absl::c_max_element(
-      waiting_,
-      [](const auto& a, const auto& b) { return a->priority < b->priority; });
-  for (const auto& rank : ranks_) rank->ops.push_back(*next);
-  waiting_.erase(next);
+  absl::c_stable_sort(waiting_, [](const auto& a, const auto& b) {
+    return a->priority > b->priority;
+  });
+  const Kind kind = waiting_.front()->kind;
+  const size_t most = kind == Kind::kBroadcast ? 1 : kMostInBucket;
+  Bucket bucket;
+  size_t num_elems = 0;
+  for (const auto& op : waiting_) {
+    const bool fits = bucket.size() < most && num_elems < kBucketElems;
+    if (op->kind != kind || !fits) break;
+    num_elems += tensors_[op->key]->spec.num_elems;
+    bucket.push_back(op);
+  }
+  waiting_.erase(waiting_.begin(),
+                 waiting_.begin() + static_cast<ptrdiff_t>(bucket.size()));
+  for (const auto& rank : ranks_) rank->buckets.push_back(bucket);
+  ++num_buckets_;
   changed_.NotifyAll();
   return true;
 }
@@ -364,75 +382,106 @@ void GroupStore::Release(const std::shared_ptr<Op>& op) {
 void GroupStore::RunRank(size_t index) {
   Rank& rank = *ranks_[index];
   for (;;) {
-    std::shared_ptr<Op> op;
-    Tensor* tensor = nullptr;
-    bool runs = false;
+    std::vector<Turn> turns;
     {
       MutexLock lock(&mutex_);
-      while (rank.ops.empty() && !BeginNext() && !is_closed_) {
+      while (rank.buckets.empty() && !BeginNext() && !is_closed_) {
         changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(60));
       }
-      if (rank.ops.empty()) break;
-      op = std::move(rank.ops.front());
-      rank.ops.pop_front();
-      tensor = tensors_[op->key].get();
-      runs = !op->is_cancelled;
-      if (runs) op->has_begun = true;
+      if (rank.buckets.empty()) break;
+      for (const auto& op : rank.buckets.front()) {
+        turns.push_back({op, tensors_[op->key].get()});
+        op->has_begun = !op->is_cancelled;
+        if (op->has_begun) continue;
+        turns.back().status = absl::CancelledError("cancelled before it began");
+      }
+      rank.buckets.pop_front();
     }
-    EndPart(op, runs ? RunOp(index, *op, *tensor)
-                     : absl::CancelledError("cancelled before it began"));
+    RunBucket(index, turns);
+    for (const Turn& turn : turns) EndPart(turn.op, turn.status);
   }
   // The others may still need what this one has sent.
   rank.members->Barrier().IgnoreError();
   rank.members.reset();
 }
 
-absl::Status GroupStore::RunOp(size_t index, const Op& op, Tensor& tensor) {
+// What the device or the group cannot do is the end of all.
+void GroupStore::RunBucket(size_t index, std::vector<Turn>& turns) {
+  const kernels::DeviceScope scope(ranks_[index]->device);
+  std::vector<Turn*> running;
+  for (Turn& turn : turns) {
+    if (turn.status.ok()) running.push_back(&turn);
+  }
+  if (running.empty()) return;
+  absl::Status status;
+  if (!running[0]->op->grads.empty()) status = Sum(index, running);
+  if (status.ok()) status = GiveResults(index, running);
+  for (Turn* const turn : running) turn->status.Update(status);
+}
+
+absl::Status GroupStore::GiveResults(size_t index,
+                                     std::span<Turn* const> turns) {
   Rank& rank = *ranks_[index];
-  const kernels::DeviceScope scope(rank.device);
-  Buffer& value = tensor.values[index];
-  auto* const floats = value.as<float>();
-  const size_t count = tensor.spec.num_elems;
-  const Dtype dtype = tensor.spec.dtype;
-  if (!op.grads.empty()) RETURN_IF_ERROR(Sum(index, op, tensor));
-  if (op.outs.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(Follow(rank, op.outs[index].stream));
-  Narrow(*rank.kernels, floats, count, op.outs[index].bytes, dtype,
-         rank.stats.as<EncodeStats>(), rank.stream);
-  return Await(rank);
+  bool has_results = false;
+  for (const Turn* const turn : turns) {
+    const Op& op = *turn->op;
+    if (!turn->status.ok() || op.outs.empty()) continue;
+    has_results = true;
+    RETURN_IF_ERROR(Follow(rank, op.outs[index].stream));
+    Narrow(*rank.kernels, turn->tensor->values[index].as<float>(),
+           turn->tensor->spec.num_elems, op.outs[index].bytes,
+           turn->tensor->spec.dtype, rank.stats.as<EncodeStats>(), rank.stream);
+  }
+  return has_results ? Await(rank) : absl::OkStatus();
 }
 
 // All take part in the sum before one of them says that its gradient is none,
 // else the others would wait for it.
-absl::Status GroupStore::Sum(size_t index, const Op& op, Tensor& tensor) {
+absl::Status GroupStore::Sum(size_t index, std::span<Turn* const> turns) {
   Rank& rank = *ranks_[index];
-  auto* const floats = tensor.values[index].as<float>();
-  const size_t count = tensor.spec.num_elems;
-  RETURN_IF_ERROR(Follow(rank, op.grads[index].stream));
-  Widen(*rank.kernels, op.grads[index].bytes, tensor.spec.dtype, count, floats,
-        rank.stream);
-  if (op.kind == Kind::kBroadcast) {
-    RETURN_IF_ERROR(Await(rank));
-    return rank.members->Broadcast(floats, count, Dtype::kFloat32, 0);
-  }
-  const bool counts = nonfinite_ == NonFinitePolicy::kError;
-  auto& seen = *rank.seen.as<EncodeStats>();
+  const bool is_broadcast = turns[0]->op->kind == Kind::kBroadcast;
+  const bool counts = nonfinite_ == NonFinitePolicy::kError && !is_broadcast;
+  auto* const seen = rank.seen.as<EncodeStats>();
+  std::fill_n(seen, kMostInBucket, EncodeStats{});
   if (counts) {
-    seen = {};
     rank.queue->Copy(rank.stats.view(), rank.seen.view(), rank.stream);
-    rank.kernels->count_nonfinite(floats, count, rank.stats.as<EncodeStats>(),
-                                  rank.stream);
+  }
+  std::vector<Group::Part> parts;
+  for (const Turn* const turn : turns) {
+    const TensorView& grad = turn->op->grads[index];
+    const size_t count = turn->tensor->spec.num_elems;
+    auto* const floats = turn->tensor->values[index].as<float>();
+    RETURN_IF_ERROR(Follow(rank, grad.stream));
+    Widen(*rank.kernels, grad.bytes, turn->tensor->spec.dtype, count, floats,
+          rank.stream);
+    if (counts) {
+      rank.kernels->count_nonfinite(floats, count,
+                                    rank.stats.as<EncodeStats>() + parts.size(),
+                                    rank.stream);
+    }
+    parts.push_back({floats, count});
+  }
+  if (counts) {
     rank.queue->Copy(rank.seen.view(), rank.stats.view(), rank.stream);
   }
   RETURN_IF_ERROR(Await(rank));
-  RETURN_IF_ERROR(
-      rank.members->Allreduce(floats, count, Dtype::kFloat32, ReduceOp::kSum));
-  if (counts && seen.num_nonfinite > 0) {
-    return NonFiniteError(absl::StrCat("device/", index),
-                          static_cast<int>(index), tensor.spec,
-                          tensor.num_rounds, seen);
+  if (is_broadcast) {
+    return rank.members->Broadcast(parts[0].data, parts[0].count,
+                                   Dtype::kFloat32, 0);
   }
-  ScaleResult(optimizer_, *rank.kernels, count, floats, rank.stream);
+  RETURN_IF_ERROR(
+      rank.members->AllreduceAll(parts, Dtype::kFloat32, ReduceOp::kSum));
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const Tensor& tensor = *turns[i]->tensor;
+    if (counts && seen[i].num_nonfinite > 0) {
+      turns[i]->status = NonFiniteError(absl::StrCat("device/", index),
+                                        static_cast<int>(index), tensor.spec,
+                                        tensor.num_rounds, seen[i]);
+      continue;
+    }
+    ScaleResult(optimizer_, *rank.kernels, parts[i].count,
+                static_cast<float*>(parts[i].data), rank.stream);
+  }
   return absl::OkStatus();
 }
 
@@ -481,6 +530,11 @@ void GroupStore::EndPart(const std::shared_ptr<Op>& op,
   }
   op->ticket->Finish(result);
   if (is_failure) group_->Fail(result);
+}
+
+StoreStats GroupStore::stats() const {
+  MutexLock lock(&mutex_);
+  return {.num_frames = num_buckets_};
 }
 
 absl::Status GroupStore::SetCodec(Key key, int) {

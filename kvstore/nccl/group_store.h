@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,7 +23,8 @@ namespace telegrad {
 // `nccl`. Views are memory of these devices. Sums are dense, of float32 and the
 // group's, in its order; nothing is encoded and no optimizer runs. A gradient
 // that is not finite ends the job, where the policy says so. Each device
-// has a thread that does one operation after the other, all in the same order.
+// has a thread that does one bucket of operations after the other, all in the
+// same order: what waits together is summed by one call of the group.
 // Public methods are thread-safe after Init.
 class GroupStore : public KVStore, private CodecControl {
  public:
@@ -50,7 +52,7 @@ class GroupStore : public KVStore, private CodecControl {
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
   CodecControl& codecs() override { return *this; }
-  StoreStats stats() const override { return {}; }
+  StoreStats stats() const override;  // num_frames: calls of the group
   void Close() override;
 
   // CodecControl.
@@ -73,12 +75,20 @@ class GroupStore : public KVStore, private CodecControl {
     absl::Status status = {};
     std::shared_ptr<Ticket::State> ticket = nullptr;
   };
+  // Operations of one kind; a broadcast goes alone.
+  using Bucket = std::vector<std::shared_ptr<Op>>;
   struct Tensor {
     TensorSpec spec = {};
     std::vector<Buffer> values = {};  // float32 by device; its thread's
     uint64_t num_rounds = 0;  // changes while no device runs an operation
     bool has_value = false;   // guarded by mutex_
     std::shared_ptr<Op> active = nullptr;  // guarded by mutex_
+  };
+  // An operation on one device.
+  struct Turn {
+    std::shared_ptr<Op> op = nullptr;
+    Tensor* tensor = nullptr;
+    absl::Status status = {};
   };
   // What a device's thread has.
   struct Rank {
@@ -87,10 +97,10 @@ class GroupStore : public KVStore, private CodecControl {
     const kernels::KernelTable* kernels = nullptr;
     Stream stream = {};
     Event copied = {};
-    Buffer stats = {};  // memory for kernels
+    Buffer stats = {};  // memory for kernels, by operation of a bucket
     Buffer seen = {};   // `stats` on the host
     std::unique_ptr<Group> members = nullptr;
-    std::deque<std::shared_ptr<Op>> ops = {};  // guarded by the mutex
+    std::deque<Bucket> buckets = {};  // guarded by the mutex
     std::thread thread = {};
   };
 
@@ -103,8 +113,9 @@ class GroupStore : public KVStore, private CodecControl {
   bool BeginNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(const std::shared_ptr<Op>& op);
   void RunRank(size_t index);
-  absl::Status RunOp(size_t index, const Op& op, Tensor& tensor);
-  absl::Status Sum(size_t index, const Op& op, Tensor& tensor);
+  void RunBucket(size_t index, std::vector<Turn>& turns);
+  absl::Status Sum(size_t index, std::span<Turn* const> turns);
+  absl::Status GiveResults(size_t index, std::span<Turn* const> turns);
   // What is queued from now on comes after what `before` has been given.
   absl::Status Follow(Rank& rank, Stream before);
   // Until all that was queued has happened on the device.
@@ -127,6 +138,7 @@ class GroupStore : public KVStore, private CodecControl {
   std::vector<std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
   // What no device has begun, in the order in which it came.
   std::vector<std::shared_ptr<Op>> waiting_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_buckets_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };

@@ -190,6 +190,31 @@ absl::Status NcclGroup::Allreduce(void* data, size_t count, Dtype type,
              });
 }
 
+absl::Status NcclGroup::AllreduceAll(std::span<const Part> parts, Dtype type,
+                                     ReduceOp op, CollectiveSettings settings) {
+  size_t count = 0;
+  for (const Part& part : parts) {
+    RETURN_IF_ERROR(CheckMemory(part.data, part.count, 1, type));
+    count += part.count;
+  }
+  return Run({.operation = Operation::kAllreduce,
+              .type = type,
+              .op = op,
+              .count = count},
+             settings, [&](ncclComm_t communicator, cudaStream_t stream) {
+               Together together(library_);
+               for (const Part& part : parts) {
+                 if (part.count == 0) continue;
+                 together.Add([&] {
+                   return library_.all_reduce(part.data, part.data, part.count,
+                                              NcclType(type), NcclOp(op),
+                                              communicator, stream);
+                 });
+               }
+               return together.End();
+             });
+}
+
 absl::Status NcclGroup::ReduceScatter(const void* in, void* out, size_t count,
                                       Dtype type, ReduceOp op,
                                       CollectiveSettings settings) {

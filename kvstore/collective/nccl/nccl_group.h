@@ -31,6 +31,8 @@ class NcclGroup : public Group {
 
   absl::Status Allreduce(void* data, size_t count, Dtype type, ReduceOp op,
                          CollectiveSettings settings) override;
+  absl::Status AllreduceAll(std::span<const Part> parts, Dtype type,
+                            ReduceOp op, CollectiveSettings settings) override;
   absl::Status ReduceScatter(const void* in, void* out, size_t count,
                              Dtype type, ReduceOp op,
                              CollectiveSettings settings) override;

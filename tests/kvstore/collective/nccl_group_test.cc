@@ -192,6 +192,23 @@ TEST_P(Nccl, AllreduceReducesEveryTypeAndOperation) {
   });
 }
 
+TEST_P(Nccl, AllreduceAllReducesSeveral) {
+  Run([this](Group& group, Dtype type, size_t count) {
+    const Bytes given = Encoded(type, Values(group.rank(), count));
+    Memory first(is_device_, given);
+    Memory second(is_device_, given);
+    const Group::Part parts[] = {
+        {first.data(), count}, {nullptr, 0}, {second.data(), count}};
+    ASSERT_THAT(group.AllreduceAll(parts, type, ReduceOp::kSum), IsOk());
+    std::vector<int> expected(count);
+    for (size_t i = 0; i < count; ++i) {
+      expected[i] = Reduced(ReduceOp::kSum, ranks_, i);
+    }
+    EXPECT_TRUE(first.Read() == Encoded(type, expected)) << count;
+    EXPECT_TRUE(second.Read() == Encoded(type, expected)) << count;
+  });
+}
+
 TEST_P(Nccl, ReduceScatterGivesEachRankItsBlock) {
   Run([this](Group& group, Dtype type, size_t count) {
     const size_t all = count * static_cast<size_t>(ranks_);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
@@ -128,6 +129,57 @@ TEST(GroupStore, GivesAllDevicesTheFirstOnesValues) {
   const std::vector<Buffer> out = Filled(3, kElems, 9);
   ASSERT_THAT(store->Pull(0, ViewsOf(out), 0).Wait(Soon()), IsOk());
   EXPECT_EQ(out[2].as<float>()[0], 0);
+}
+
+// As long as the first one takes others wait.
+TEST(GroupStore, SumsWhatWaitsTogetherInOneCall) {
+  const auto store = OnHost(3);
+  std::vector<TensorSpec> tensors = {{"first", size_t{1} << 20}};
+  while (tensors.size() < 161) {
+    tensors.push_back({absl::StrCat("t", tensors.size()), tensors.size()});
+  }
+  ASSERT_THAT(store->Init(tensors, {}).status(), IsOk());
+  std::vector<std::vector<Buffer>> memory;
+  std::vector<Ticket> tickets;
+  for (size_t key = 0; key < tensors.size(); ++key) {
+    memory.push_back(
+        Filled(3, tensors[key].num_elems, static_cast<float>(key)));
+    const auto views = ViewsOf(memory.back());
+    tickets.push_back(store->PushPull(static_cast<Key>(key), views, views,
+                                      -static_cast<int>(key % 4)));
+  }
+  for (size_t key = 0; key < tensors.size(); ++key) {
+    ASSERT_THAT(tickets[key].Wait(Soon()), IsOk());
+    const auto* const sum = memory[key][2].as<float>();
+    EXPECT_EQ(sum[tensors[key].num_elems - 1], 3 * static_cast<float>(key));
+  }
+  EXPECT_GE(store->stats().num_frames, 4);  // of 64 tensors at most
+  EXPECT_LT(store->stats().num_frames, 161);
+}
+
+// The others of its call are summed.
+TEST(GroupStore, NamesTheTensorThatIsNotFiniteAmongOthers) {
+  const auto store = OnHost(2);
+  const std::vector<TensorSpec> tensors = {
+      {"first", size_t{1} << 20}, {"a", 9}, {"b", 9}, {"c", 9}};
+  ASSERT_THAT(store->Init(tensors, {}).status(), IsOk());
+  std::vector<std::vector<Buffer>> memory;
+  std::vector<Ticket> tickets;
+  for (size_t key = 0; key < tensors.size(); ++key) {
+    memory.push_back(Filled(2, tensors[key].num_elems, 1));
+    if (key == 2) memory[key][1].as<float>()[7] = std::nanf("");
+    const auto views = ViewsOf(memory.back());
+    tickets.push_back(store->PushPull(static_cast<Key>(key), views, views, 0));
+  }
+  for (size_t key = 0; key < tensors.size(); ++key) {
+    const absl::Status status = tickets[key].Wait(Soon());
+    if (key == 2) {
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("device/1: gradient of b holds 1 NaN"));
+    } else if (status.ok()) {  // else it came after the end
+      EXPECT_EQ(memory[key][0].as<float>()[8], 2);
+    }
+  }
 }
 
 TEST(GroupStore, GivesMemoryBackWhenItIsCancelled) {
