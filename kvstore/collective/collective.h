@@ -113,7 +113,7 @@ class Group {
   virtual absl::Status Allreduce(void* data, size_t count, Dtype type,
                                  ReduceOp op,
                                  CollectiveSettings settings = {}) = 0;
-  // The same of several, the same ones on all ranks: in one call where the
+  // Allreduce of each part; all ranks have the same parts. One call where the
   // backend takes them so.
   struct Part {
     void* data = nullptr;
