@@ -81,20 +81,32 @@ TELEGRAD_API int32_t telegrad_job_waits_for(const telegrad_job* job, char* text,
  * store. docs/collectives.md has algorithms and rounding. */
 typedef struct telegrad_group telegrad_group;
 
-enum telegrad_reduce_op {
-  TELEGRAD_SUM = 0,
-  TELEGRAD_MIN = 1,
-  TELEGRAD_MAX = 2
+enum telegrad_group_dtype { /* beside those of telegrad_dtype */
+                            TELEGRAD_INT64 = 4,
+                            TELEGRAD_FLOAT64 = 5,
+                            TELEGRAD_UINT8 = 6,
+                            TELEGRAD_INT8 = 7,
+                            TELEGRAD_BOOL = 8 /* one byte: 0 is false */
+};
+
+enum telegrad_reduce_op { /* of bools: sum and max are "or", the others "and" */
+                          TELEGRAD_SUM = 0,
+                          TELEGRAD_MIN = 1,
+                          TELEGRAD_MAX = 2,
+                          TELEGRAD_PRODUCT = 3
 };
 
 /* All workers call it, after the join; beside a store, too. The job outlives
  * it. All then make the same calls in the same order, of the same sizes and
  * types: what differs is refused on all. A call returns when it is done here,
  * at most operation_timeout_s after its last progress; after an error all
- * further ones fail. */
+ * further ones fail. `counts` are [workers], elements by rank; arrays of
+ * several ranks lie by rank without gaps. */
 TELEGRAD_API int32_t telegrad_group_create(telegrad_job* job,
                                            telegrad_group** group,
                                            telegrad_status* status);
+TELEGRAD_API int32_t telegrad_group_rank(const telegrad_group* group);
+TELEGRAD_API int32_t telegrad_group_size(const telegrad_group* group);
 /* `data` [n] becomes the reduction over the workers; `op`: telegrad_reduce_op.
  */
 TELEGRAD_API int32_t telegrad_group_allreduce(telegrad_group* group,
@@ -106,11 +118,41 @@ TELEGRAD_API int32_t telegrad_group_broadcast(telegrad_group* group,
                                               const telegrad_tensor* data,
                                               int32_t root,
                                               telegrad_status* status);
-/* `in` [n]; `out` [workers * n], by rank. */
+/* `in` [n]; `out` [workers * n]. */
 TELEGRAD_API int32_t telegrad_group_allgather(telegrad_group* group,
                                               const telegrad_tensor* in,
                                               const telegrad_tensor* out,
                                               telegrad_status* status);
+/* `in` [counts[rank]]; `out` [sum of counts]; the same counts on all. */
+TELEGRAD_API int32_t telegrad_group_allgatherv(telegrad_group* group,
+                                               const telegrad_tensor* in,
+                                               const telegrad_tensor* out,
+                                               const uint64_t* counts,
+                                               telegrad_status* status);
+/* `in` [sum of counts]; `out` [counts[rank]] becomes the reduction of this
+ * rank's block of all `in`; the same counts on all; NULL: equal ones. */
+TELEGRAD_API int32_t telegrad_group_reduce_scatter(telegrad_group* group,
+                                                   const telegrad_tensor* in,
+                                                   const telegrad_tensor* out,
+                                                   const uint64_t* counts,
+                                                   int32_t op,
+                                                   telegrad_status* status);
+/* Block i of `in` goes to rank i, block i of `out` comes from there. Both
+ * counts NULL: equal blocks. */
+TELEGRAD_API int32_t telegrad_group_alltoallv(telegrad_group* group,
+                                              const telegrad_tensor* in,
+                                              const uint64_t* send_counts,
+                                              const telegrad_tensor* out,
+                                              const uint64_t* recv_counts,
+                                              telegrad_status* status);
+/* Returns after all have called it. */
+TELEGRAD_API int32_t telegrad_group_barrier(telegrad_group* group,
+                                            telegrad_status* status);
+/* In place of the job's operation_timeout_s, from now on. */
+TELEGRAD_API int32_t telegrad_group_set_timeout(telegrad_group* group,
+                                                double timeout_s,
+                                                telegrad_status* status);
+
 /* Where other workers may still need what was sent last, after a barrier. */
 TELEGRAD_API void telegrad_group_free(telegrad_group* group);
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
+#include "base/status_macros.h"
 
 namespace telegrad::collective {
 
@@ -30,17 +31,35 @@ absl::Status CheckRoot(int root, int world_size) {
       absl::StrCat("broadcast: root ", root, " of ", world_size, " ranks"));
 }
 
-absl::StatusOr<Signature> AllgathervOf(std::span<const size_t> counts,
-                                       int world_size, Dtype type) {
-  if (counts.size() != static_cast<size_t>(world_size)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "allgatherv: ", counts.size(), " counts for ", world_size, " ranks"));
-  }
-  Signature signature{.operation = Operation::kAllgather, .type = type};
+absl::Status CheckOwnBlock(size_t sent, size_t received) {
+  if (sent == received) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("alltoallv: this rank sends itself ", sent,
+                   " elements and expects ", received));
+}
+
+Signature WithCounts(Operation operation, std::span<const size_t> counts,
+                     Dtype type) {
+  Signature signature{.operation = operation, .type = type};
   for (const size_t count : counts) signature.count += count;
-  // Never 0, which means an allgather of equal blocks.
+  // Never 0, which means equal blocks.
   signature.layout = Crc32c(counts.data(), counts.size_bytes()) | 1;
   return signature;
+}
+
+absl::StatusOr<std::vector<size_t>> BytesOf(const void* memory,
+                                            std::span<const size_t> counts,
+                                            int world_size, Dtype type) {
+  if (counts.size() != static_cast<size_t>(world_size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(counts.size(), " counts for ", world_size, " ranks"));
+  }
+  std::vector<size_t> bytes;
+  for (const size_t count : counts) {
+    RETURN_IF_ERROR(CheckMemory(memory, count, counts.size(), type));
+    bytes.push_back(count * SizeOf(type));
+  }
+  return bytes;
 }
 
 }  // namespace telegrad::collective

@@ -36,7 +36,7 @@ absl::Status Bulk::Run() {
 absl::Status Bulk::Drive() {
   for (const int peer : partners_) {
     if (schedule_.peers[peer].receives.empty()) continue;
-    RETURN_IF_ERROR(mesh_.SendReady(peer));
+    RETURN_IF_ERROR(mesh_.Post(peer, MessageKind::kReady, 0, {}, nullptr));
   }
   absl::Status pumped;
   RETURN_IF_ERROR(mesh_.Wait(
@@ -85,13 +85,13 @@ absl::Status Bulk::SendNext(int to) {
   ++flow.num_sent;
   ++flow.num_in_flight;
   // A send that fails is heard by OnClosed, too.
-  return mesh_.SendData(to, index, {from, next.bytes},
-                        [this, &flow, kept](const absl::Status&) {
-                          --flow.num_in_flight;
-                          if (kept != nullptr) {
-                            mesh_.pool().Put(std::exchange(*kept, Buffer()));
-                          }
-                        });
+  return mesh_.Post(to, MessageKind::kData, index, {from, next.bytes},
+                    [this, &flow, kept](const absl::Status&) {
+                      --flow.num_in_flight;
+                      if (kept != nullptr) {
+                        mesh_.pool().Put(std::exchange(*kept, Buffer()));
+                      }
+                    });
 }
 
 absl::StatusOr<Bytes> Bulk::OnDataHeader(int from, uint32_t index,

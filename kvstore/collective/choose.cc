@@ -20,6 +20,8 @@ const char* ToString(ReduceOp op) {
       return "min";
     case ReduceOp::kMax:
       return "max";
+    case ReduceOp::kProduct:
+      return "product";
   }
   return "unknown";
 }
@@ -64,6 +66,7 @@ constexpr Entry kEntries[] = {
     {Operation::kAllgather, Algorithm::kDirect, Algorithm::kRing},
     {Operation::kBroadcast, Algorithm::kBinomial, Algorithm::kChain},
     {Operation::kAlltoall, Algorithm::kDirect, Algorithm::kPairwise},
+    {Operation::kAlltoallv, Algorithm::kDirect, Algorithm::kPairwise},
     {Operation::kBarrier, Algorithm::kDissemination, Algorithm::kDissemination},
 };
 

@@ -21,8 +21,9 @@
 namespace telegrad {
 
 // 16-bit floats are combined in float32 and rounded to nearest after each
-// step; finite results beyond the type's range become its largest. int32 wraps.
-enum class ReduceOp : uint8_t { kSum = 0, kMin = 1, kMax = 2 };
+// step; finite results beyond the type's range become its largest. Whole
+// numbers wrap. Of bools the sum is "or", the product "and".
+enum class ReduceOp : uint8_t { kSum = 0, kMin = 1, kMax = 2, kProduct = 3 };
 const char* ToString(ReduceOp op);
 
 // kAuto: by size, from GroupOptions' latency and bandwidth. Not every
@@ -140,13 +141,29 @@ class Group {
   // `data` [count] of `root` to all.
   virtual absl::Status Broadcast(void* data, size_t count, Dtype type, int root,
                                  CollectiveSettings settings = {}) = 0;
+  // `counts` [world_size], the same on all ranks; `in` [sum of counts], by rank
+  // without gaps; `out` [counts[rank]]. No alias.
+  virtual absl::Status ReduceScatterv(const void* in, void* out,
+                                      std::span<const size_t> counts,
+                                      Dtype type, ReduceOp op,
+                                      CollectiveSettings settings = {}) = 0;
   // `in` and `out` [world_size * count]; block i of `in` goes to rank i, block
   // i of `out` comes from rank i. No alias.
   virtual absl::Status Alltoall(const void* in, void* out, size_t count,
                                 Dtype type,
                                 CollectiveSettings settings = {}) = 0;
+  // As Alltoall with blocks of [sends[i]] and [receives[i]], without gaps.
+  // Where a rank sends another count than the other expects, all fail by name
+  // (FailedPrecondition, exit code 31).
+  virtual absl::Status Alltoallv(const void* in, std::span<const size_t> sends,
+                                 void* out, std::span<const size_t> receives,
+                                 Dtype type,
+                                 CollectiveSettings settings = {}) = 0;
   // Returns after all ranks have called it.
   virtual absl::Status Barrier(CollectiveSettings settings = {}) = 0;
+
+  // From now on, for what waits without any progress.
+  virtual void set_timeout(Duration timeout) = 0;
 };
 
 }  // namespace telegrad

@@ -30,6 +30,12 @@ absl::Status ForEagerPieces(size_t bytes, const Each& each) {
   return absl::OkStatus();
 }
 
+size_t LargestOf(const Blocks& blocks) {
+  size_t largest = 0;
+  for (const Block& block : blocks) largest = std::max(largest, block.bytes);
+  return largest;
+}
+
 void CopyUnlessThere(const void* from, void* to, size_t bytes) {
   if (from != to && bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -91,36 +97,47 @@ absl::Status DenseGroup::AllreducePieces(std::byte* data, size_t count,
 absl::Status DenseGroup::ReduceScatter(const void* in, void* out, size_t count,
                                        Dtype type, ReduceOp op,
                                        CollectiveSettings settings) {
-  const Mesh::Turn turn(*mesh_);
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, n, type));
   RETURN_IF_ERROR(CheckMemory(out, count, 1, type));
-  const size_t bytes = count * SizeOf(type);
-  Signature signature{.operation = Operation::kReduceScatter,
-                      .type = type,
-                      .op = op,
-                      .count = count};
-  RETURN_IF_ERROR(Begin(signature, settings, bytes));
-  if (count == 0) return End(Disseminate(*mesh_));
-  if (signature.algorithm == CollectiveAlgorithm::kDirect) {
-    return End(ReduceScatterPieces(AsBytes(in), AsBytes(out), count, type, op));
-  }
-  const Blocks blocks = Divide(n * count, SizeOf(type), world_size());
-  CopyUnlessThere(AsBytes(in) + blocks[rank()].offset, out, bytes);
-  if (n == 1) return absl::OkStatus();
-  return Run(
-      RingReduceScatter(place_, type, op, AsBytes(in), AsBytes(out), blocks));
+  return ScatterBlocks(in, out, Divide(n * count, SizeOf(type), world_size()),
+                       {.operation = Operation::kReduceScatter,
+                        .type = type,
+                        .op = op,
+                        .count = count},
+                       settings);
 }
 
-absl::Status DenseGroup::ReduceScatterPieces(const std::byte* in,
-                                             std::byte* out, size_t count,
-                                             Dtype type, ReduceOp op) {
-  const size_t block_bytes = count * SizeOf(type);
-  return ForEagerPieces(block_bytes, [&](uint32_t piece, size_t offset,
-                                         size_t bytes) {
-    return DirectReduceScatter(*mesh_, piece, type, op, in + offset,
-                               block_bytes, out + offset, bytes / SizeOf(type));
-  });
+absl::Status DenseGroup::ReduceScatterv(const void* in, void* out,
+                                        std::span<const size_t> counts,
+                                        Dtype type, ReduceOp op,
+                                        CollectiveSettings settings) {
+  ASSIGN_OR_RETURN(const std::vector<size_t> bytes,
+                   BytesOf(in, counts, world_size(), type));
+  RETURN_IF_ERROR(CheckMemory(out, counts[rank()], 1, type));
+  Signature signature = WithCounts(Operation::kReduceScatter, counts, type);
+  signature.op = op;
+  return ScatterBlocks(in, out, Concatenate(bytes), signature, settings);
+}
+
+absl::Status DenseGroup::ScatterBlocks(const void* in, void* out,
+                                       const Blocks& blocks,
+                                       Signature signature,
+                                       CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
+  const size_t largest = LargestOf(blocks);
+  RETURN_IF_ERROR(Begin(signature, settings, largest));
+  if (largest == 0) return End(Disseminate(*mesh_));
+  const Block& own = blocks[rank()];
+  const bool is_alone = world_size() == 1;
+  if (!is_alone && signature.algorithm == CollectiveAlgorithm::kDirect) {
+    return End(DirectReduceScatter(*mesh_, signature.type, signature.op,
+                                   AsBytes(in), AsBytes(out), blocks));
+  }
+  CopyUnlessThere(AsBytes(in) + own.offset, out, own.bytes);
+  if (is_alone) return absl::OkStatus();
+  return Run(RingReduceScatter(place_, signature.type, signature.op,
+                               AsBytes(in), AsBytes(out), blocks));
 }
 
 absl::Status DenseGroup::Allgather(const void* in, void* out, size_t count,
@@ -137,23 +154,19 @@ absl::Status DenseGroup::Allgather(const void* in, void* out, size_t count,
 absl::Status DenseGroup::Allgatherv(const void* in, void* out,
                                     std::span<const size_t> counts, Dtype type,
                                     CollectiveSettings settings) {
-  ASSIGN_OR_RETURN(const Signature signature,
-                   AllgathervOf(counts, world_size(), type));
-  std::vector<size_t> bytes;
-  for (const size_t count : counts) {
-    RETURN_IF_ERROR(CheckMemory(out, count, counts.size(), type));
-    bytes.push_back(count * SizeOf(type));
-  }
+  ASSIGN_OR_RETURN(const std::vector<size_t> bytes,
+                   BytesOf(out, counts, world_size(), type));
   RETURN_IF_ERROR(CheckMemory(in, counts[rank()], 1, type));
-  return GatherBlocks(in, out, Concatenate(bytes), signature, settings);
+  return GatherBlocks(in, out, Concatenate(bytes),
+                      WithCounts(Operation::kAllgather, counts, type),
+                      settings);
 }
 
 absl::Status DenseGroup::GatherBlocks(const void* in, void* out,
                                       const Blocks& blocks, Signature signature,
                                       CollectiveSettings settings) {
   const Mesh::Turn turn(*mesh_);
-  size_t largest = 0;
-  for (const Block& block : blocks) largest = std::max(largest, block.bytes);
+  const size_t largest = LargestOf(blocks);
   RETURN_IF_ERROR(Begin(signature, settings, largest));
   if (largest == 0) return End(Disseminate(*mesh_));
   const Block& own = blocks[rank()];
@@ -213,8 +226,33 @@ absl::Status DenseGroup::Alltoall(const void* in, void* out, size_t count,
       bytes <= kMaxEagerBytes) {
     return End(DirectAlltoall(*mesh_, AsBytes(in), AsBytes(out), bytes));
   }
-  return Run(PairwiseAlltoall(place_, AsBytes(in), AsBytes(out),
-                              Divide(n * count, SizeOf(type), world_size())));
+  const Blocks blocks = Divide(n * count, SizeOf(type), world_size());
+  return Run(
+      PairwiseAlltoall(place_, AsBytes(in), blocks, AsBytes(out), blocks));
+}
+
+absl::Status DenseGroup::Alltoallv(const void* in,
+                                   std::span<const size_t> sends, void* out,
+                                   std::span<const size_t> receives, Dtype type,
+                                   CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
+  ASSIGN_OR_RETURN(const std::vector<size_t> send_bytes,
+                   BytesOf(in, sends, world_size(), type));
+  ASSIGN_OR_RETURN(const std::vector<size_t> receive_bytes,
+                   BytesOf(out, receives, world_size(), type));
+  RETURN_IF_ERROR(CheckOwnBlock(sends[rank()], receives[rank()]));
+  Signature signature{.operation = Operation::kAlltoallv, .type = type};
+  RETURN_IF_ERROR(Begin(signature, settings, 0));
+  Blocks to = Concatenate(send_bytes);
+  Blocks from = Concatenate(receive_bytes);
+  CopyUnlessThere(AsBytes(in) + to[rank()].offset,
+                  AsBytes(out) + from[rank()].offset, to[rank()].bytes);
+  const bool is_direct = signature.algorithm == CollectiveAlgorithm::kDirect;
+  to[rank()].bytes = from[rank()].bytes = 0;
+  RETURN_IF_ERROR(End(SwapBlocks(*mesh_, AsBytes(in), &to, AsBytes(out), &from,
+                                 is_direct ? kMaxEagerBytes : 0)));
+  if (LargestOf(to) == 0 && LargestOf(from) == 0) return absl::OkStatus();
+  return Run(PairwiseAlltoall(place_, AsBytes(in), to, AsBytes(out), from));
 }
 
 absl::Status DenseGroup::Barrier(CollectiveSettings settings) {

@@ -31,6 +31,10 @@ class DenseGroup : public Group {
   absl::Status ReduceScatter(const void* in, void* out, size_t count,
                              Dtype type, ReduceOp op,
                              CollectiveSettings settings) override;
+  absl::Status ReduceScatterv(const void* in, void* out,
+                              std::span<const size_t> counts, Dtype type,
+                              ReduceOp op,
+                              CollectiveSettings settings) override;
   absl::Status Allgather(const void* in, void* out, size_t count, Dtype type,
                          CollectiveSettings settings) override;
   absl::Status Allgatherv(const void* in, void* out,
@@ -40,7 +44,15 @@ class DenseGroup : public Group {
                          CollectiveSettings settings) override;
   absl::Status Alltoall(const void* in, void* out, size_t count, Dtype type,
                         CollectiveSettings settings) override;
+  absl::Status Alltoallv(const void* in, std::span<const size_t> sends,
+                         void* out, std::span<const size_t> receives,
+                         Dtype type, CollectiveSettings settings) override;
   absl::Status Barrier(CollectiveSettings settings) override;
+
+  void set_timeout(Duration timeout) override {
+    const Mesh::Turn turn(*mesh_, /*drives=*/false);
+    mesh_->set_timeout(timeout);
+  }
 
  private:
   absl::Status Begin(Signature& signature, CollectiveSettings settings,
@@ -49,11 +61,11 @@ class DenseGroup : public Group {
   absl::Status Run(Schedule schedule);
   absl::Status GatherBlocks(const void* in, void* out, const Blocks& blocks,
                             Signature signature, CollectiveSettings settings);
+  absl::Status ScatterBlocks(const void* in, void* out, const Blocks& blocks,
+                             Signature signature, CollectiveSettings settings);
   absl::Status AllreducePieces(std::byte* data, size_t count, Dtype type,
                                ReduceOp op);
   absl::Status BroadcastPieces(std::byte* data, size_t bytes, int root);
-  absl::Status ReduceScatterPieces(const std::byte* in, std::byte* out,
-                                   size_t count, Dtype type, ReduceOp op);
 
   const std::unique_ptr<Mesh> mesh_;
   const Place place_;

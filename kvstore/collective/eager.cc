@@ -1,10 +1,14 @@
 #include "kvstore/collective/eager.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/endian.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "kvstore/collective/reduce.h"
 
@@ -15,6 +19,9 @@ constexpr uint32_t kIndicesPerPiece = 64;
 constexpr uint32_t kAnnounce = 61;
 constexpr uint32_t kFold = 62;
 constexpr uint32_t kUnfold = 63;
+// Pieces of alltoallv: a block, or the bytes of one that comes later.
+constexpr uint32_t kWhole = 0;
+constexpr uint32_t kSize = 1;
 
 // What travels in allreduce: the reduction over the ranks met so far.
 class Partial {
@@ -150,34 +157,46 @@ absl::Status DirectAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks) {
   return absl::OkStatus();
 }
 
-absl::Status DirectReduceScatter(Mesh& mesh, uint32_t piece, Dtype type,
-                                 ReduceOp op, const std::byte* in,
-                                 size_t stride_bytes, std::byte* out,
-                                 size_t count) {
+absl::Status DirectReduceScatter(Mesh& mesh, Dtype type, ReduceOp op,
+                                 const std::byte* in, std::byte* out,
+                                 const Blocks& blocks) {
   const int n = mesh.world_size();
-  const size_t bytes = count * SizeOf(type);
-  const auto block = [in, stride_bytes](int rank) {
-    return in + static_cast<size_t>(rank) * stride_bytes;
+  const size_t own = blocks[mesh.rank()].bytes;
+  size_t largest = 0;
+  for (const Block& block : blocks) largest = std::max(largest, block.bytes);
+  // The first piece goes even if it is empty, so that all hear of all.
+  const auto is_over = [](size_t bytes, size_t begin) {
+    return begin > 0 && begin >= bytes;
   };
-  for (int distance = 1; distance < n; ++distance) {
-    const int to = (mesh.rank() + distance) % n;
-    RETURN_IF_ERROR(mesh.SendEager(to, piece, {block(to), bytes}));
-  }
-  const auto combine = [&](int from, const std::byte* x) {
-    if (from == 0) {
-      std::memcpy(out, x, bytes);
-    } else {
-      Reduce(type, op, x, count, out);
+  uint32_t piece = 0;
+  for (size_t begin = 0; begin < largest; begin += kMaxEagerBytes, ++piece) {
+    for (int distance = 1; distance < n; ++distance) {
+      const int to = (mesh.rank() + distance) % n;
+      if (is_over(blocks[to].bytes, begin)) continue;
+      RETURN_IF_ERROR(
+          mesh.SendEager(to, piece,
+                         {in + blocks[to].offset + begin,
+                          std::min(kMaxEagerBytes, blocks[to].bytes - begin)}));
     }
-  };
-  for (int from = 0; from < n; ++from) {
-    if (from == mesh.rank()) {
-      combine(from, block(from));
-      continue;
+    if (is_over(own, begin)) continue;
+    const size_t bytes = std::min(kMaxEagerBytes, own - begin);
+    const auto combine = [&](int from, const std::byte* x) {
+      if (bytes == 0) return;
+      if (from == 0) {
+        std::memcpy(out + begin, x, bytes);
+      } else {
+        Reduce(type, op, x, bytes / SizeOf(type), out + begin);
+      }
+    };
+    for (int from = 0; from < n; ++from) {
+      if (from == mesh.rank()) {
+        combine(from, in + blocks[from].offset + begin);
+        continue;
+      }
+      ASSIGN_OR_RETURN(Buffer came, mesh.Take(from, piece, bytes));
+      combine(from, came.data());
+      mesh.pool().Put(std::move(came));
     }
-    ASSIGN_OR_RETURN(Buffer came, mesh.Take(from, piece, bytes));
-    combine(from, came.data());
-    mesh.pool().Put(std::move(came));
   }
   return absl::OkStatus();
 }
@@ -195,6 +214,47 @@ absl::Status DirectAlltoall(Mesh& mesh, const std::byte* in, std::byte* out,
     RETURN_IF_ERROR(TakeInto(mesh, from, 0,
                              out + static_cast<size_t>(from) * block_bytes,
                              block_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SwapBlocks(Mesh& mesh, const std::byte* in, Blocks* sends,
+                        std::byte* out, Blocks* receives,
+                        std::optional<size_t> most) {
+  const int n = mesh.world_size();
+  for (int distance = 1; distance < n; ++distance) {
+    const int to = (mesh.rank() + distance) % n;
+    Block& block = (*sends)[to];
+    if (most.has_value() && block.bytes <= *most) {
+      RETURN_IF_ERROR(
+          mesh.SendEager(to, kWhole, {in + block.offset, block.bytes}));
+      block.bytes = 0;
+      continue;
+    }
+    std::array<std::byte, sizeof(uint64_t)> size;
+    StoreLittleEndian(size.data(), uint64_t{block.bytes});
+    RETURN_IF_ERROR(mesh.SendEager(to, kSize, {size.data(), size.size()}));
+  }
+  for (int distance = 1; distance < n; ++distance) {
+    const int from = (mesh.rank() - distance + n) % n;
+    Block& block = (*receives)[from];
+    ASSIGN_OR_RETURN(Piece came, mesh.TakeNext(from));
+    const bool is_size = came.index == kSize && came.bytes == sizeof(uint64_t);
+    const uint64_t theirs =
+        is_size ? LoadLittleEndian<uint64_t>(came.payload.data()) : came.bytes;
+    if (theirs != block.bytes || (!is_size && came.index != kWhole)) {
+      return WithExitCode(
+          ExitCode::kMismatch,
+          absl::FailedPreconditionError(absl::StrCat(
+              "alltoallv: rank ", from, " sends ", theirs, " bytes to rank ",
+              mesh.rank(), ", which expects ", block.bytes)));
+    }
+    if (is_size) continue;
+    if (theirs > 0) {
+      std::memcpy(out + block.offset, came.payload.data(), theirs);
+    }
+    block.bytes = 0;
+    mesh.pool().Put(std::move(came.payload));
   }
   return absl::OkStatus();
 }

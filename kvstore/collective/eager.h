@@ -2,7 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "kvstore/collective/mesh.h"
@@ -28,14 +28,20 @@ absl::Status BinomialBroadcast(Mesh& mesh, uint32_t piece, std::byte* data,
 // `out` holds this rank's block already.
 absl::Status DirectAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks);
 
-// What lies i * stride_bytes after `in` to rank i; sums in the order of ranks.
-absl::Status DirectReduceScatter(Mesh& mesh, uint32_t piece, Dtype type,
-                                 ReduceOp op, const std::byte* in,
-                                 size_t stride_bytes, std::byte* out,
-                                 size_t count);
+// Block i of `in` to rank i; sums in the order of ranks.
+absl::Status DirectReduceScatter(Mesh& mesh, Dtype type, ReduceOp op,
+                                 const std::byte* in, std::byte* out,
+                                 const Blocks& blocks);
 
 // `out` holds this rank's own block already.
 absl::Status DirectAlltoall(Mesh& mesh, const std::byte* in, std::byte* out,
                             size_t block_bytes);
+
+// For alltoallv ranks compare the sizes of their blocks, and those of at most
+// `most` bytes go along. Of the others are what is left in `sends` and
+// `receives`; without `most` all.
+absl::Status SwapBlocks(Mesh& mesh, const std::byte* in, Blocks* sends,
+                        std::byte* out, Blocks* receives,
+                        std::optional<size_t> most);
 
 }  // namespace telegrad::collective

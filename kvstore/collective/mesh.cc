@@ -126,16 +126,7 @@ absl::Status Mesh::SendEager(int to, uint32_t index, ConstBytes payload) {
       [this, owned](const absl::Status&) { pool_.Put(std::move(*owned)); });
 }
 
-absl::Status Mesh::SendReady(int to) {
-  return Post(to, MessageKind::kReady, 0, {}, nullptr);
-}
-
-absl::Status Mesh::SendData(int to, uint32_t index, ConstBytes payload,
-                            SendDone done) {
-  return Post(to, MessageKind::kData, index, payload, std::move(done));
-}
-
-absl::StatusOr<Buffer> Mesh::Take(int from, uint32_t index, size_t bytes) {
+absl::StatusOr<Piece> Mesh::TakeNext(int from) {
   std::deque<Message>& arrived = inboxes_[from].arrived;
   RETURN_IF_ERROR(
       Wait([&] { return !arrived.empty() || !ranks_.gone(from).ok(); },
@@ -144,14 +135,23 @@ absl::StatusOr<Buffer> Mesh::Take(int from, uint32_t index, size_t bytes) {
   Message message = std::move(arrived.front());
   arrived.pop_front();
   RETURN_IF_ERROR(agreement_.Compare(from, message.header));
-  if (message.header.kind != MessageKind::kEager ||
-      message.header.index != index || message.bytes != bytes) {
-    return absl::InternalError(
-        absl::StrCat(agreement_.Now(), ": rank ", from, " sent piece ",
-                     message.header.index, " of ", message.bytes,
-                     " bytes, piece ", index, " of ", bytes, " is due"));
+  if (message.header.kind != MessageKind::kEager) {
+    return absl::InternalError(absl::StrCat(agreement_.Now(), ": rank ", from,
+                                            " was ready out of order"));
   }
-  return std::move(message.payload);
+  return Piece{.index = message.header.index,
+               .bytes = message.bytes,
+               .payload = std::move(message.payload)};
+}
+
+absl::StatusOr<Buffer> Mesh::Take(int from, uint32_t index, size_t bytes) {
+  ASSIGN_OR_RETURN(Piece came, TakeNext(from));
+  if (came.index != index || came.bytes != bytes) {
+    return absl::InternalError(absl::StrCat(
+        agreement_.Now(), ": rank ", from, " sent piece ", came.index, " of ",
+        came.bytes, " bytes, piece ", index, " of ", bytes, " is due"));
+  }
+  return std::move(came.payload);
 }
 
 absl::StatusOr<bool> Mesh::IsReady(int from) {

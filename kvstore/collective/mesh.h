@@ -34,6 +34,13 @@ class DataSink {
   virtual void OnData(int from) = 0;
 };
 
+// What another rank has sent without being asked.
+struct Piece {
+  uint32_t index = 0;
+  size_t bytes = 0;
+  Buffer payload = {};
+};
+
 // One endpoint to each other rank; compares what they say with what this rank
 // does, and remembers the first error for ever. One thread at a time (Turn).
 class Mesh : public TransportHandler {
@@ -46,6 +53,7 @@ class Mesh : public TransportHandler {
   int world_size() const { return options_.world_size; }
   const GroupOptions& options() const { return options_; }
   // With the turn, as all below.
+  void set_timeout(Duration timeout) { options_.timeout = timeout; }
   const GroupTraffic& traffic() const { return traffic_; }
   TransportInfo info() const;
   BufferPool& pool() { return pool_; }
@@ -82,13 +90,14 @@ class Mesh : public TransportHandler {
   // Waits for piece `index` of `bytes` bytes from `from`; give it back to
   // pool().
   absl::StatusOr<Buffer> Take(int from, uint32_t index, size_t bytes);
+  // Waits for a piece of any index and size.
+  absl::StatusOr<Piece> TakeNext(int from);
 
-  absl::Status SendReady(int to);
+  // `payload` is borrowed until `done`, which may be null.
+  absl::Status Post(int to, MessageKind kind, uint32_t index,
+                    ConstBytes payload, SendDone done);
   // True once rank `from` takes data of this collective.
   absl::StatusOr<bool> IsReady(int from);
-  // `payload` is borrowed until `done`.
-  absl::Status SendData(int to, uint32_t index, ConstBytes payload,
-                        SendDone done);
   // Hears what comes until `until`; an error once the group is broken.
   absl::Status Listen(TimePoint until) {
     context_->Progress(until);
@@ -140,14 +149,12 @@ class Mesh : public TransportHandler {
   absl::Status Connect(const AddressExchange& exchange);
   absl::Status AwaitPeers(TimePoint deadline);
 
-  absl::Status Post(int to, MessageKind kind, uint32_t index,
-                    ConstBytes payload, SendDone done);
   absl::StatusOr<Bytes> ReceivePeer(int from, const Header& header,
                                     size_t bytes);
   void SendAbort();
   void Close();
 
-  const GroupOptions options_;
+  GroupOptions options_;
   BufferPool pool_;
   Buffer discarded_;  // where data goes that nobody wants any more
   std::vector<std::string> addresses_;  // by rank, until all have greeted

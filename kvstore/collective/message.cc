@@ -7,7 +7,7 @@
 namespace telegrad::collective {
 namespace {
 
-constexpr uint32_t kMagic = 0x31434754;  // "TGC1"
+constexpr uint32_t kMagic = 0x32434754;  // "TGC2"
 
 const char* Name(Operation operation) {
   switch (operation) {
@@ -25,6 +25,8 @@ const char* Name(Operation operation) {
       return "alltoall";
     case Operation::kBarrier:
       return "barrier";
+    case Operation::kAlltoallv:
+      return "alltoallv";
   }
   return "unknown";
 }
@@ -44,7 +46,9 @@ std::string Describe(const Signature& s) {
       s.operation == Operation::kReduceScatter) {
     absl::StrAppend(&text, " ", ToString(s.op));
   }
-  if (s.operation != Operation::kBarrier) {
+  if (s.operation == Operation::kAlltoallv) {
+    absl::StrAppend(&text, " of ", ToString(s.type));
+  } else if (s.operation != Operation::kBarrier) {
     absl::StrAppend(&text, " of ", s.count, " ", ToString(s.type));
   }
   if (s.operation == Operation::kBroadcast) {
@@ -84,9 +88,9 @@ absl::StatusOr<Header> Decode(ConstBytes bytes) {
   Header header;
   Signature& s = header.signature;
   if (!TakeEnum(at[4], MessageKind::kAbort, &header.kind) ||
-      !TakeEnum(at[5], Operation::kBarrier, &s.operation) ||
-      !TakeEnum(at[6], Dtype::kInt32, &s.type) ||
-      !TakeEnum(at[7], ReduceOp::kMax, &s.op) ||
+      !TakeEnum(at[5], Operation::kAlltoallv, &s.operation) ||
+      !TakeEnum(at[6], Dtype::kBool, &s.type) ||
+      !TakeEnum(at[7], ReduceOp::kProduct, &s.op) ||
       !TakeEnum(at[8], CollectiveAlgorithm::kDissemination, &s.algorithm) ||
       LoadLittleEndian<uint16_t>(at + 9) != 0 || at[11] != std::byte{0}) {
     return absl::InvalidArgumentError("header has unknown values");

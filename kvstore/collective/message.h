@@ -20,6 +20,7 @@ enum class Operation : uint8_t {
   kBroadcast = 4,
   kAlltoall = 5,
   kBarrier = 6,
+  kAlltoallv = 7,
 };
 
 // What all ranks must mean alike.
@@ -30,8 +31,10 @@ struct Signature {
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto;
   int32_t root = 0;
   uint32_t tag = 0;
-  uint64_t count = 0;   // elements of one rank; of all for allgatherv
-  uint32_t layout = 0;  // CRC-32C of allgatherv's counts
+  // Elements of one rank; of all where ranks have different counts; 0 for
+  // alltoallv, of which no two ranks have the same.
+  uint64_t count = 0;
+  uint32_t layout = 0;  // CRC-32C of the counts that all ranks give alike
   bool operator==(const Signature&) const = default;
 };
 

@@ -3,50 +3,63 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/dispatch.h"
 
 namespace telegrad::collective {
 namespace {
 
-// The compiler vectorises these.
-void Add(const uint32_t* x, size_t count, uint32_t* sum) {
-  for (size_t i = 0; i < count; ++i) sum[i] += x[i];
+// The compiler vectorises it.
+template <typename T, typename Op>
+void Loop(const void* x, size_t count, void* sum, const Op& op) {
+  const T* __restrict from = static_cast<const T*>(x);
+  T* __restrict into = static_cast<T*>(sum);
+  for (size_t i = 0; i < count; ++i) into[i] = op(into[i], from[i]);
 }
 
+// What wraps is computed without a sign.
 template <typename T>
-void Least(const T* x, size_t count, T* sum) {
-  for (size_t i = 0; i < count; ++i) sum[i] = x[i] < sum[i] ? x[i] : sum[i];
-}
+struct Wrapping {
+  using Type = std::make_unsigned_t<T>;
+};
+template <>
+struct Wrapping<float> {
+  using Type = float;
+};
+template <>
+struct Wrapping<double> {
+  using Type = double;
+};
 
 template <typename T>
-void Greatest(const T* x, size_t count, T* sum) {
-  for (size_t i = 0; i < count; ++i) sum[i] = sum[i] < x[i] ? x[i] : sum[i];
+void ReduceAs(ReduceOp op, const void* x, size_t count, void* sum) {
+  using W = typename Wrapping<T>::Type;
+  switch (op) {
+    case ReduceOp::kSum:
+      return Loop<W>(x, count, sum, [](W a, W b) { return W(a + b); });
+    case ReduceOp::kMin:
+      return Loop<T>(x, count, sum, [](T a, T b) { return b < a ? b : a; });
+    case ReduceOp::kMax:
+      return Loop<T>(x, count, sum, [](T a, T b) { return a < b ? b : a; });
+    case ReduceOp::kProduct:
+      return Loop<W>(x, count, sum, [](W a, W b) { return W(a * b); });
+  }
 }
 
 void ReduceF32(ReduceOp op, const float* x, size_t count, float* sum) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return kernels::CpuKernels().add_f32(x, count, sum, {});
-    case ReduceOp::kMin:
-      return Least(x, count, sum);
-    case ReduceOp::kMax:
-      return Greatest(x, count, sum);
-  }
+  if (op != ReduceOp::kSum) return ReduceAs<float>(op, x, count, sum);
+  kernels::CpuKernels().add_f32(x, count, sum, {});
 }
 
-void ReduceI32(ReduceOp op, const void* x, size_t count, void* sum) {
-  const auto* from = static_cast<const int32_t*>(x);
-  auto* into = static_cast<int32_t*>(sum);
-  switch (op) {
-    case ReduceOp::kSum:  // unsigned: an overflow wraps
-      return Add(static_cast<const uint32_t*>(x), count,
-                 static_cast<uint32_t*>(sum));
-    case ReduceOp::kMin:
-      return Least(from, count, into);
-    case ReduceOp::kMax:
-      return Greatest(from, count, into);
+void ReduceBools(ReduceOp op, const void* x, size_t count, void* sum) {
+  using Byte = uint8_t;  // any but 0 is true
+  if (op == ReduceOp::kSum || op == ReduceOp::kMax) {
+    return Loop<Byte>(x, count, sum,
+                      [](Byte a, Byte b) { return Byte((a | b) != 0); });
   }
+  Loop<Byte>(x, count, sum,
+             [](Byte a, Byte b) { return Byte((a != 0) & (b != 0)); });
 }
 
 void ReduceCast(const kernels::CastFormatKernels& format, ReduceOp op,
@@ -79,7 +92,17 @@ void Reduce(Dtype type, ReduceOp op, const void* x, size_t count, void* sum) {
       return ReduceCast(cast.bf16, op, static_cast<const uint8_t*>(x), count,
                         static_cast<uint8_t*>(sum));
     case Dtype::kInt32:
-      return ReduceI32(op, x, count, sum);
+      return ReduceAs<int32_t>(op, x, count, sum);
+    case Dtype::kInt64:
+      return ReduceAs<int64_t>(op, x, count, sum);
+    case Dtype::kFloat64:
+      return ReduceAs<double>(op, x, count, sum);
+    case Dtype::kUint8:
+      return ReduceAs<uint8_t>(op, x, count, sum);
+    case Dtype::kInt8:
+      return ReduceAs<int8_t>(op, x, count, sum);
+    case Dtype::kBool:
+      return ReduceBools(op, x, count, sum);
   }
 }
 

@@ -181,13 +181,16 @@ Schedule ChainBroadcast(const Place& place, std::byte* data, size_t bytes,
 }
 
 Schedule PairwiseAlltoall(const Place& place, const std::byte* in,
-                          std::byte* out, const Blocks& blocks) {
+                          const Blocks& sends, std::byte* out,
+                          const Blocks& receives) {
   Schedule schedule = MakeSchedule(place);
   for (int peer = 0; peer < place.world_size; ++peer) {
     if (peer == place.rank) continue;
-    ForPieces(place, blocks[peer], [&](size_t offset, size_t bytes) {
+    ForPieces(place, sends[peer], [&](size_t offset, size_t bytes) {
       schedule.peers[peer].sends.push_back(
           {.bytes = bytes, .from = in + offset});
+    });
+    ForPieces(place, receives[peer], [&](size_t offset, size_t bytes) {
       schedule.peers[peer].receives.push_back(
           {.bytes = bytes, .place = out + offset});
     });

@@ -45,8 +45,9 @@ Schedule DirectAllgather(const Place& place, std::byte* out,
                          const Blocks& blocks);
 Schedule ChainBroadcast(const Place& place, std::byte* data, size_t bytes,
                         int root);
-// This rank's own block is in `out` already; blocks are of equal size.
+// This rank's own block is in `out` already.
 Schedule PairwiseAlltoall(const Place& place, const std::byte* in,
-                          std::byte* out, const Blocks& blocks);
+                          const Blocks& sends, std::byte* out,
+                          const Blocks& receives);
 
 }  // namespace telegrad::collective

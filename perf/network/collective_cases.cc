@@ -40,6 +40,19 @@ int ValueAt(int rank, size_t i) {
                           kValues);
 }
 
+template <typename T>
+void WriteAs(const std::vector<float>& values, std::byte* to) {
+  const std::vector<T> cast(values.begin(), values.end());
+  std::memcpy(to, cast.data(), cast.size() * sizeof(T));
+}
+
+template <typename T>
+float ReadAs(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(value));
+  return static_cast<float>(value);
+}
+
 // `values` in the memory's type.
 void Write(Dtype type, const std::vector<float>& values, std::byte* to) {
   const kernels::CastKernels& cast = kernels::CpuKernels().cast;
@@ -48,8 +61,7 @@ void Write(Dtype type, const std::vector<float>& values, std::byte* to) {
   if (values.empty()) return;  // null pointers: not for memcpy
   switch (type) {
     case Dtype::kFloat32:
-      std::memcpy(to, values.data(), values.size() * sizeof(float));
-      return;
+      return WriteAs<float>(values, to);
     case Dtype::kFloat16:
       return cast.fp16.encode(values.data(), nullptr, values.size(),
                               kernels::NonFinite::kPropagate, codes, &stats,
@@ -58,11 +70,14 @@ void Write(Dtype type, const std::vector<float>& values, std::byte* to) {
       return cast.bf16.encode(values.data(), nullptr, values.size(),
                               kernels::NonFinite::kPropagate, codes, &stats,
                               {});
-    case Dtype::kInt32: {
-      const std::vector<int32_t> whole(values.begin(), values.end());
-      std::memcpy(to, whole.data(), whole.size() * sizeof(int32_t));
-      return;
-    }
+    case Dtype::kInt32:
+      return WriteAs<int32_t>(values, to);
+    case Dtype::kInt64:
+      return WriteAs<int64_t>(values, to);
+    case Dtype::kFloat64:
+      return WriteAs<double>(values, to);
+    default:  // uint8 is the only one left
+      return WriteAs<uint8_t>(values, to);
   }
 }
 
@@ -73,22 +88,22 @@ float Read(Dtype type, const std::byte* from) {
   float value = 0;
   switch (type) {
     case Dtype::kFloat32:
-      std::memcpy(&value, from, sizeof(value));
-      break;
+      return ReadAs<float>(from);
     case Dtype::kFloat16:
       cast.fp16.decode(code, 1, &value, {});
-      break;
+      return value;
     case Dtype::kBfloat16:
       cast.bf16.decode(code, 1, &value, {});
-      break;
-    case Dtype::kInt32: {
-      int32_t whole = 0;
-      std::memcpy(&whole, from, sizeof(whole));
-      value = static_cast<float>(whole);
-      break;
-    }
+      return value;
+    case Dtype::kInt32:
+      return ReadAs<int32_t>(from);
+    case Dtype::kInt64:
+      return ReadAs<int64_t>(from);
+    case Dtype::kFloat64:
+      return ReadAs<double>(from);
+    default:
+      return ReadAs<uint8_t>(from);
   }
-  return value;
 }
 
 }  // namespace

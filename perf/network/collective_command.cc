@@ -131,13 +131,15 @@ class CollectiveRun {
 };
 
 absl::StatusOr<Dtype> ParseType(const std::string& text) {
+  std::string all;
   for (const Dtype type :
-       {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16, Dtype::kInt32}) {
+       {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16, Dtype::kInt32,
+        Dtype::kInt64, Dtype::kFloat64, Dtype::kUint8}) {
     if (text == ToString(type)) return type;
+    absl::StrAppend(&all, all.empty() ? "" : ", ", ToString(type));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--datatype \"", text,
-                   "\" is none of float32, float16, bfloat16, int32"));
+      absl::StrCat("--datatype \"", text, "\" is none of ", all));
 }
 
 // What one iteration calls, for each line of the report.
@@ -256,7 +258,7 @@ void Add(CLI::App& app, int& exit_code, const CollectiveCase& which) {
       ->capture_default_str();
   if (which.kind != CollectiveKind::kBarrier) {
     app.add_option("--datatype", options->type,
-                   "float32, float16, bfloat16, int32")
+                   "float32, float16, bfloat16, int32, int64, float64, uint8")
         ->capture_default_str();
   }
   if (which.kind == CollectiveKind::kBroadcast) {

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
@@ -21,9 +23,20 @@ struct telegrad_group {
   static absl::Status Create(telegrad_job* job,
                              std::unique_ptr<telegrad_group>* group);
 
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
   absl::Status Allreduce(const telegrad_tensor* data, int32_t op);
   absl::Status Broadcast(const telegrad_tensor* data, int32_t root);
-  absl::Status Allgather(const telegrad_tensor* in, const telegrad_tensor* out);
+  absl::Status Allgather(const telegrad_tensor* in, const telegrad_tensor* out,
+                         const uint64_t* counts);
+  absl::Status ReduceScatter(const telegrad_tensor* in,
+                             const telegrad_tensor* out, const uint64_t* counts,
+                             int32_t op);
+  absl::Status Alltoall(const telegrad_tensor* in, const uint64_t* sends,
+                        const telegrad_tensor* out, const uint64_t* receives);
+  absl::Status Barrier();
+  absl::Status SetTimeout(double timeout_s);
 
   const telegrad::c::Owner& owner() const { return owner_; }
   const telegrad::c::Verdict* verdict() const { return verdict_.get(); }
@@ -31,6 +44,8 @@ struct telegrad_group {
  private:
   telegrad::c::Owner owner_;
   std::shared_ptr<telegrad::c::Verdict> verdict_;
+  int rank_ = 0;
+  int size_ = 1;
   telegrad::Mutex mutex_;
   std::unique_ptr<telegrad::Group> group_ ABSL_GUARDED_BY(mutex_);
 };
@@ -40,9 +55,6 @@ namespace {
 absl::Status CheckHostTensor(const telegrad_tensor* tensor) {
   if (tensor == nullptr) return absl::InvalidArgumentError("tensor is null");
   RETURN_IF_ERROR(telegrad::c::CheckTensor(*tensor, /*has_data=*/true));
-  if (tensor->num_elems == 0) {
-    return absl::InvalidArgumentError("a collective of no elements");
-  }
   if (tensor->device >= 0) {
     return absl::UnimplementedError(
         absl::StrCat("a tensor of GPU ", tensor->device,
@@ -56,12 +68,56 @@ absl::Status CheckHostTensor(const telegrad_tensor* tensor) {
       absl::StrCat("a tensor at an address that is no multiple of ", size));
 }
 
+absl::Status CheckOp(int32_t op) {
+  if (op >= TELEGRAD_SUM && op <= TELEGRAD_PRODUCT) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("op ", op, " is no telegrad_reduce_op"));
+}
+
 size_t CountOf(const telegrad_tensor* tensor) {
   return static_cast<size_t>(tensor->num_elems);
 }
 
 Dtype TypeOf(const telegrad_tensor* tensor) {
   return static_cast<Dtype>(tensor->dtype);
+}
+
+// Tensors in host memory of one type.
+absl::Status CheckPair(const telegrad_tensor* in, const telegrad_tensor* out) {
+  RETURN_IF_ERROR(CheckHostTensor(in));
+  RETURN_IF_ERROR(CheckHostTensor(out));
+  if (in->dtype == out->dtype) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("from ", telegrad::ToString(TypeOf(in)), " into ",
+                   telegrad::ToString(TypeOf(out)), ": one type"));
+}
+
+// `what` names the tensor.
+absl::Status CheckElems(const char* what, const telegrad_tensor* tensor,
+                        uint64_t expected) {
+  if (CountOf(tensor) == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " of ", tensor->num_elems, " elements: it takes ", expected));
+}
+
+// By rank; all of `tensor` where `counts` is null, which is for blocks of one
+// size.
+absl::StatusOr<std::vector<size_t>> CountsOf(const char* what,
+                                             const telegrad_tensor* tensor,
+                                             const uint64_t* counts, int n) {
+  const auto num = static_cast<size_t>(n);
+  if (counts == nullptr) {
+    const size_t each = CountOf(tensor) / num;
+    RETURN_IF_ERROR(CheckElems(what, tensor, each * num));
+    return std::vector<size_t>(num, each);
+  }
+  uint64_t sum = 0;
+  for (size_t i = 0; i < num; ++i) {
+    if (counts[i] > CountOf(tensor)) sum = UINT64_MAX;
+    sum = std::max(sum, sum + counts[i]);  // stays at the largest
+  }
+  RETURN_IF_ERROR(CheckElems(what, tensor, sum));
+  return std::vector<size_t>(counts, counts + num);
 }
 
 }  // namespace
@@ -76,10 +132,12 @@ absl::Status telegrad_group::Create(telegrad_job* job,
   }
   auto made = std::make_unique<telegrad_group>();
   made->verdict_ = job->verdict();
+  made->rank_ = workers->rank();
+  made->size_ = workers->num_workers();
   telegrad::GroupOptions options;
   options.transport = workers->data_path().transport;
-  options.rank = workers->rank();
-  options.world_size = workers->num_workers();
+  options.rank = made->rank_;
+  options.world_size = made->size_;
   options.timeout = workers->options().operation_timeout;
   const std::string name = absl::StrCat("group ", job->NextGroup());
   absl::StatusOr<std::unique_ptr<telegrad::Group>> connected =
@@ -104,10 +162,7 @@ absl::Status telegrad_group::Create(telegrad_job* job,
 absl::Status telegrad_group::Allreduce(const telegrad_tensor* data,
                                        int32_t op) {
   RETURN_IF_ERROR(CheckHostTensor(data));
-  if (op < TELEGRAD_SUM || op > TELEGRAD_MAX) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("op ", op, " is no telegrad_reduce_op"));
-  }
+  RETURN_IF_ERROR(CheckOp(op));
   MutexLock lock(&mutex_);
   return group_->Allreduce(data->data, CountOf(data), TypeOf(data),
                            static_cast<ReduceOp>(op));
@@ -116,28 +171,83 @@ absl::Status telegrad_group::Allreduce(const telegrad_tensor* data,
 absl::Status telegrad_group::Broadcast(const telegrad_tensor* data,
                                        int32_t root) {
   RETURN_IF_ERROR(CheckHostTensor(data));
-  MutexLock lock(&mutex_);
-  if (root < 0 || root >= group_->world_size()) {
+  if (root < 0 || root >= size_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("root ", root, " of ", group_->world_size(), " workers"));
+        absl::StrCat("root ", root, " of ", size_, " workers"));
   }
+  MutexLock lock(&mutex_);
   return group_->Broadcast(data->data, CountOf(data), TypeOf(data), root);
 }
 
 absl::Status telegrad_group::Allgather(const telegrad_tensor* in,
-                                       const telegrad_tensor* out) {
-  RETURN_IF_ERROR(CheckHostTensor(in));
-  RETURN_IF_ERROR(CheckHostTensor(out));
-  MutexLock lock(&mutex_);
-  if (out->dtype != in->dtype ||
-      out->num_elems != in->num_elems * group_->world_size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "allgather of ", in->num_elems, " elements of type ", in->dtype,
-        " into ", out->num_elems, " of type ", out->dtype, ": for ",
-        group_->world_size(), " workers it takes ",
-        in->num_elems * group_->world_size(), " of the same type"));
+                                       const telegrad_tensor* out,
+                                       const uint64_t* counts) {
+  RETURN_IF_ERROR(CheckPair(in, out));
+  if (counts == nullptr) {
+    RETURN_IF_ERROR(CheckElems("allgather's output", out, CountOf(in) * size_));
+    MutexLock lock(&mutex_);
+    return group_->Allgather(in->data, out->data, CountOf(in), TypeOf(in));
   }
-  return group_->Allgather(in->data, out->data, CountOf(in), TypeOf(in));
+  ASSIGN_OR_RETURN(const std::vector<size_t> blocks,
+                   CountsOf("allgather's output", out, counts, size_));
+  RETURN_IF_ERROR(CheckElems("allgather's input", in, blocks[rank_]));
+  MutexLock lock(&mutex_);
+  return group_->Allgatherv(in->data, out->data, blocks, TypeOf(in));
+}
+
+absl::Status telegrad_group::ReduceScatter(const telegrad_tensor* in,
+                                           const telegrad_tensor* out,
+                                           const uint64_t* counts, int32_t op) {
+  RETURN_IF_ERROR(CheckPair(in, out));
+  RETURN_IF_ERROR(CheckOp(op));
+  ASSIGN_OR_RETURN(const std::vector<size_t> blocks,
+                   CountsOf("reduce_scatter's input", in, counts, size_));
+  RETURN_IF_ERROR(CheckElems("reduce_scatter's output", out, blocks[rank_]));
+  const auto reduce = static_cast<ReduceOp>(op);
+  MutexLock lock(&mutex_);
+  if (counts == nullptr) {
+    return group_->ReduceScatter(in->data, out->data, CountOf(out), TypeOf(in),
+                                 reduce);
+  }
+  return group_->ReduceScatterv(in->data, out->data, blocks, TypeOf(in),
+                                reduce);
+}
+
+absl::Status telegrad_group::Alltoall(const telegrad_tensor* in,
+                                      const uint64_t* sends,
+                                      const telegrad_tensor* out,
+                                      const uint64_t* receives) {
+  RETURN_IF_ERROR(CheckPair(in, out));
+  if ((sends == nullptr) != (receives == nullptr)) {
+    return absl::InvalidArgumentError("alltoall: counts of one side alone");
+  }
+  ASSIGN_OR_RETURN(const std::vector<size_t> to,
+                   CountsOf("alltoall's input", in, sends, size_));
+  ASSIGN_OR_RETURN(const std::vector<size_t> from,
+                   CountsOf("alltoall's output", out, receives, size_));
+  if (sends == nullptr) {
+    RETURN_IF_ERROR(CheckElems("alltoall's output", out, CountOf(in)));
+  }
+  MutexLock lock(&mutex_);
+  if (sends == nullptr) {
+    return group_->Alltoall(in->data, out->data, to[0], TypeOf(in));
+  }
+  return group_->Alltoallv(in->data, to, out->data, from, TypeOf(in));
+}
+
+absl::Status telegrad_group::Barrier() {
+  MutexLock lock(&mutex_);
+  return group_->Barrier();
+}
+
+absl::Status telegrad_group::SetTimeout(double timeout_s) {
+  if (!(timeout_s > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a timeout of ", timeout_s, " s"));
+  }
+  MutexLock lock(&mutex_);
+  group_->set_timeout(telegrad::FromSeconds(timeout_s));
+  return absl::OkStatus();
 }
 
 namespace {
@@ -184,7 +294,57 @@ int32_t telegrad_group_allgather(telegrad_group* group,
                                  const telegrad_tensor* in,
                                  const telegrad_tensor* out,
                                  telegrad_status* status) {
-  return OfGroup(group, status, [&] { return group->Allgather(in, out); });
+  return OfGroup(group, status,
+                 [&] { return group->Allgather(in, out, nullptr); });
+}
+
+int32_t telegrad_group_allgatherv(telegrad_group* group,
+                                  const telegrad_tensor* in,
+                                  const telegrad_tensor* out,
+                                  const uint64_t* counts,
+                                  telegrad_status* status) {
+  if (counts == nullptr) {
+    return Give(absl::InvalidArgumentError("counts is null"), status);
+  }
+  return OfGroup(group, status,
+                 [&] { return group->Allgather(in, out, counts); });
+}
+
+int32_t telegrad_group_reduce_scatter(telegrad_group* group,
+                                      const telegrad_tensor* in,
+                                      const telegrad_tensor* out,
+                                      const uint64_t* counts, int32_t op,
+                                      telegrad_status* status) {
+  return OfGroup(group, status,
+                 [&] { return group->ReduceScatter(in, out, counts, op); });
+}
+
+int32_t telegrad_group_alltoallv(telegrad_group* group,
+                                 const telegrad_tensor* in,
+                                 const uint64_t* send_counts,
+                                 const telegrad_tensor* out,
+                                 const uint64_t* recv_counts,
+                                 telegrad_status* status) {
+  return OfGroup(group, status, [&] {
+    return group->Alltoall(in, send_counts, out, recv_counts);
+  });
+}
+
+int32_t telegrad_group_barrier(telegrad_group* group, telegrad_status* status) {
+  return OfGroup(group, status, [&] { return group->Barrier(); });
+}
+
+int32_t telegrad_group_set_timeout(telegrad_group* group, double timeout_s,
+                                   telegrad_status* status) {
+  return OfGroup(group, status, [&] { return group->SetTimeout(timeout_s); });
+}
+
+int32_t telegrad_group_rank(const telegrad_group* group) {
+  return group == nullptr ? -1 : group->rank();
+}
+
+int32_t telegrad_group_size(const telegrad_group* group) {
+  return group == nullptr ? 0 : group->size();
 }
 
 void telegrad_group_free(telegrad_group* group) {

@@ -9,12 +9,16 @@ from typing import Any, List, Tuple
 from ._library import Tensor
 from .errors import UsageError
 
+# By telegrad_dtype.
+NAMES = ("float32", "float16", "bfloat16", "int32", "int64", "float64", "uint8", "int8",
+         "bool")
 FLOAT32, FLOAT16, BFLOAT16, INT32 = range(4)
-_NUMPY = {"<f4": FLOAT32, "<f2": FLOAT16, "<i4": INT32}
-_TORCH = {"torch.float32": FLOAT32, "torch.float16": FLOAT16,
-          "torch.bfloat16": BFLOAT16, "torch.int32": INT32}
+_NUMPY = {"<f4": FLOAT32, "<f2": FLOAT16, "<i4": INT32, "<i8": 4, "<f8": 5, "|u1": 6,
+          "|i1": 7, "|b1": 8}
+_TORCH = {f"torch.{name}": number for number, name in enumerate(NAMES)}
 # (type code, bits) of DLPack.
-_DLPACK = {(2, 32): FLOAT32, (2, 16): FLOAT16, (4, 16): BFLOAT16, (0, 32): INT32}
+_DLPACK = {(2, 32): FLOAT32, (2, 16): FLOAT16, (4, 16): BFLOAT16, (0, 32): INT32,
+           (0, 64): 4, (2, 64): 5, (1, 8): 6, (0, 8): 7, (6, 8): 8}
 _DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST = 1, 2, 3
 HOST = -1
 
@@ -28,11 +32,15 @@ class _DLTensor(ctypes.Structure):
                 ("byte_offset", ctypes.c_uint64)]
 
 
+def _refusal(array: Any, what: Any, names: Any) -> UsageError:
+    return UsageError(f"{type(array).__name__} of {what}: arrays are of "
+                      f"{', '.join(names[:-1])} or {names[-1]}; cast it first")
+
+
 def _dtype(table: Any, key: Any, array: Any) -> int:
     if key in table:
         return int(table[key])
-    raise UsageError(f"{type(array).__name__} of {key}: arrays are of float32, float16, "
-                     "bfloat16 or int32; cast it first")
+    raise _refusal(array, key, NAMES)
 
 
 def _is_dense(shape: Tuple[int, ...], strides: Tuple[int, ...]) -> bool:
@@ -115,12 +123,7 @@ def _of_dlpack(array: Any) -> Tensor:
     return Tensor((found.data or 0) + found.byte_offset, size, dtype, device, 0)
 
 
-def tensor_of(array: Any, writes: bool = False) -> Tensor:
-    """The array as C sees it. It must outlive every operation on it.
-
-    Raises:
-        UsageError: its type, dtype, device or memory layout.
-    """
+def _any_tensor(array: Any, writes: bool = False) -> Tensor:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _of_torch(array)
@@ -130,6 +133,19 @@ def tensor_of(array: Any, writes: bool = False) -> Tensor:
         return _of_dlpack(array)
     raise UsageError(f"{type(array).__name__} is no array of NumPy or torch, and has no "
                      "__dlpack__")
+
+
+def tensor_of(array: Any, writes: bool = False) -> Tensor:
+    """The array as C sees it, of a type that stores take. It must outlive every
+    operation on it.
+
+    Raises:
+        UsageError: its type, dtype, device or memory layout.
+    """
+    tensor = _any_tensor(array, writes)
+    if tensor.dtype > INT32:
+        raise _refusal(array, NAMES[tensor.dtype], NAMES[:INT32 + 1])
+    return tensor
 
 
 def tensors_of(arrays: Any, writes: bool = False) -> Any:
@@ -183,7 +199,7 @@ def is_in_order(array: Any) -> bool:
 
 
 def tensor_in_order(array: Any, writes: bool = False) -> Tensor:
-    """As `tensor_of`.
+    """As `tensor_of`, of any type.
 
     Raises:
         UsageError: another order in memory, too.
@@ -191,7 +207,7 @@ def tensor_in_order(array: Any, writes: bool = False) -> Tensor:
     if not is_in_order(array):
         raise UsageError("the tensor's elements lie in another order in memory (as of .t() "
                          "or channels_last): take .contiguous()")
-    return tensor_of(array, writes)
+    return _any_tensor(array, writes)
 
 
 def check_alike(what: str, arrays: List[Any]) -> None:

@@ -80,6 +80,7 @@ _T = POINTER(Tensor)
 _R = POINTER(Rows)
 _K = POINTER(c_uint32)
 _P = POINTER(c_int32)
+_C = POINTER(c_uint64)
 PROTOTYPES = {
     "version": (c_char_p, []),
     "abi": (c_int32, []),
@@ -139,6 +140,13 @@ PROTOTYPES = {
     "group_allreduce": (c_int32, [_H, _T, c_int32, _S]),
     "group_broadcast": (c_int32, [_H, _T, c_int32, _S]),
     "group_allgather": (c_int32, [_H, _T, _T, _S]),
+    "group_allgatherv": (c_int32, [_H, _T, _T, _C, _S]),
+    "group_reduce_scatter": (c_int32, [_H, _T, _T, _C, c_int32, _S]),
+    "group_alltoallv": (c_int32, [_H, _T, _C, _T, _C, _S]),
+    "group_barrier": (c_int32, [_H, _S]),
+    "group_set_timeout": (c_int32, [_H, c_double, _S]),
+    "group_rank": (c_int32, [_H]),
+    "group_size": (c_int32, [_H]),
     "group_free": (None, [_H]),
     "queue_create": (c_int32, [POINTER(_H), _S]),
     "queue_next": (c_int32, [_H, c_double, POINTER(c_uint64), _S]),

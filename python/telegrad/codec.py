@@ -7,7 +7,7 @@ from ctypes import byref, c_float, c_uint64, c_void_p
 from operator import index
 from typing import Any, Optional, Tuple
 
-from ._arrays import FLOAT32, HOST, tensor_in_order
+from ._arrays import FLOAT32, HOST, NAMES, tensor_in_order
 from ._library import LIBRARY, bytes_in, call, encoded
 from .errors import UsageError
 
@@ -17,7 +17,7 @@ def _floats(array: Any, num: int, writes: bool) -> int:
     if (tensor.dtype, tensor.device, tensor.num_elems) == (FLOAT32, HOST, num):
         return int(tensor.data)
     raise UsageError(f"the codec takes {num} float32 in host memory; the array has "
-                     f"{tensor.num_elems}, dtype {tensor.dtype}, device {tensor.device}")
+                     f"{tensor.num_elems} {NAMES[tensor.dtype]}, device {tensor.device}")
 
 
 class Codec:

@@ -2,24 +2,31 @@
 from __future__ import annotations
 
 import os
-from ctypes import byref, c_void_p
-from typing import Any
+from ctypes import byref, c_uint64, c_void_p
+from typing import Any, Optional, Sequence
 
 from ._arrays import tensor_in_order
 from ._library import LIBRARY, call, interruptible
 from .errors import Error, UsageError, WrongOrder
 from .job import Job
 
-SUM, MIN, MAX = range(3)
+SUM, MIN, MAX, PRODUCT = range(4)
 _UNAVAILABLE = 5  # TELEGRAD_UNAVAILABLE
 _PATIENCE_S = 3.0  # of one that ends, until it has left
-_OPS = {"sum": SUM, "min": MIN, "max": MAX}
+_OPS = {"sum": SUM, "min": MIN, "max": MAX, "product": PRODUCT}
+
+
+def _op(name: str) -> int:
+    if name not in _OPS:
+        raise UsageError(f"op {name!r}: there are {', '.join(_OPS)}")
+    return _OPS[name]
 
 
 class Group:
     """A job's workers, without a store. All make the same calls in the same order, of
-    arrays (NumPy, torch, DLPack) of the same size and type: float32, float16, bfloat16
-    or int32. docs/collectives.md has algorithms and rounding.
+    arrays (NumPy, torch, DLPack) of the same size and type: float32, float16, bfloat16,
+    float64, int32, int64, int8, uint8 or bool. Arrays of several ranks lie by rank,
+    without gaps. docs/collectives.md has algorithms and rounding.
 
     Example::
 
@@ -47,25 +54,72 @@ class Group:
             raise WrongOrder("the group is closed")
         return self._handle
 
+    @property
+    def rank(self) -> int:
+        """This worker's, from 0 on."""
+        return int(LIBRARY.telegrad_group_rank(self.handle))
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return int(LIBRARY.telegrad_group_size(self.handle))
+
     def allreduce(self, array: Any, op: str = "sum") -> Any:
-        """Fills `array` [n] with the `op` ("sum", "min", "max") over workers; gives it."""
-        if op not in _OPS:
-            raise UsageError(f"op {op!r}: there are {', '.join(_OPS)}")
-        tensor = tensor_in_order(array, writes=True)
-        self._run(lambda: call("group_allreduce", self.handle, byref(tensor), _OPS[op]))
+        """Fills `array` [n] with the `op` ("sum", "min", "max", "product") over ranks;
+        gives it."""
+        tensor, number = tensor_in_order(array, writes=True), _op(op)
+        self._run(lambda: call("group_allreduce", self.handle, byref(tensor), number))
         return array
 
     def broadcast(self, array: Any, root: int = 0) -> Any:
-        """Fills `array` [n] with that of worker `root`; gives it."""
+        """Fills `array` [n] with that of rank `root`; gives it."""
         tensor = tensor_in_order(array, writes=True)
         self._run(lambda: call("group_broadcast", self.handle, byref(tensor), root))
         return array
 
     def allgather(self, array: Any, out: Any) -> Any:
-        """Fills `out` [workers * n] with all workers' `array` [n], by rank; gives it."""
+        """Fills `out` [ranks * n] with all ranks' `array` [n], by rank; gives it."""
         tensor, to = tensor_in_order(array), tensor_in_order(out, writes=True)
         self._run(lambda: call("group_allgather", self.handle, byref(tensor), byref(to)))
         return out
+
+    def allgatherv(self, array: Any, out: Any, counts: Sequence[int]) -> Any:
+        """Fills `out` [sum of counts] with all ranks' `array` [counts[rank]]; gives it.
+        All ranks have the same `counts`."""
+        tensor, to = tensor_in_order(array), tensor_in_order(out, writes=True)
+        numbers = self._counts("counts", counts)
+        self._run(lambda: call("group_allgatherv", self.handle, byref(tensor), byref(to),
+                               numbers))
+        return out
+
+    def reduce_scatter(self, array: Any, out: Any, counts: Optional[Sequence[int]] = None,
+                       op: str = "sum") -> Any:
+        """Fills `out` [counts[rank]] with the `op` over ranks of this rank's block of
+        `array` [sum of counts]; gives it. Without `counts` blocks are equal."""
+        tensor, to = tensor_in_order(array), tensor_in_order(out, writes=True)
+        numbers, number = self._counts("counts", counts), _op(op)
+        self._run(lambda: call("group_reduce_scatter", self.handle, byref(tensor),
+                               byref(to), numbers, number))
+        return out
+
+    def alltoall(self, array: Any, out: Any, send_counts: Optional[Sequence[int]] = None,
+                 recv_counts: Optional[Sequence[int]] = None) -> Any:
+        """Block i of `array` [send_counts[i]] goes to rank i, block i of `out`
+        [recv_counts[i]] comes from there; gives `out`. Without both blocks are equal."""
+        tensor, to = tensor_in_order(array), tensor_in_order(out, writes=True)
+        sends = self._counts("send_counts", send_counts)
+        receives = self._counts("recv_counts", recv_counts)
+        self._run(lambda: call("group_alltoallv", self.handle, byref(tensor), sends,
+                               byref(to), receives))
+        return out
+
+    def barrier(self) -> None:
+        """Returns after all ranks have called it."""
+        self._run(lambda: call("group_barrier", self.handle))
+
+    def set_timeout(self, seconds: float) -> None:
+        """For `seconds` a call waits without any progress, from now on."""
+        call("group_set_timeout", self.handle, seconds)
 
     def close(self) -> None:
         """A second call does nothing."""
@@ -73,6 +127,14 @@ class Group:
         self._job._groups.discard(self)
         if handle and self._pid == os.getpid() and not self._is_stuck:
             LIBRARY.telegrad_group_free(handle)
+
+    def _counts(self, what: str, counts: Optional[Sequence[int]]) -> Any:
+        if counts is None:
+            return None
+        if len(counts) != self.size or any(count < 0 for count in counts):
+            raise UsageError(f"{what} {list(counts)}: one from 0 on for each of {self.size} "
+                             "ranks")
+        return (c_uint64 * len(counts))(*counts)
 
     def _run(self, work: Any) -> None:
         def stop(why: BaseException) -> None:

@@ -51,12 +51,58 @@ def values(_):
         for wrong in (lambda: group.allreduce(array, "mean"),
                       lambda: group.broadcast(array, root=3),
                       lambda: group.allgather(own, np.empty(N, np.int32)),
-                      lambda: group.allreduce(np.zeros(3))):
+                      lambda: group.allreduce(np.zeros(3, np.uint16))):
             got.append(workers.refused(telegrad.UsageError, wrong))
         group.allreduce(value)
         group.close()
         got.append(workers.refused(telegrad.WrongOrder, lambda: group.allreduce(value)))
     return got
+
+
+def counts(_):
+    """Unequal blocks, every type, the empty array and a timeout."""
+    with job() as mine, telegrad.Group(mine) as group, telegrad.Store(mine) as store:
+        assert (group.rank, group.size) == (RANK, 3)
+        sizes = [4, 0, 30_000]
+        whole = [np.arange(size) % 50 + rank for rank, size in enumerate(sizes)]
+        for dtype in (np.float32, np.float64, np.int32, np.int64, np.uint8, np.int8, bool):
+            cast = [part.astype(dtype) for part in whole]
+            joined = np.concatenate(cast)
+            out = group.allgatherv(cast[RANK], np.empty_like(joined), sizes)
+            assert np.array_equal(out, joined), dtype
+            want = joined if dtype is bool else (joined * dtype(3)).astype(dtype)
+            begin = sum(sizes[:RANK])
+            out = group.reduce_scatter(joined, np.empty(sizes[RANK], dtype), sizes)
+            assert np.array_equal(out, want[begin:begin + sizes[RANK]]), dtype
+            out = group.reduce_scatter(joined[:6], np.empty(2, dtype), op="product")
+            want = np.power(joined[:6], 3, dtype=None if dtype is bool else dtype)
+            assert np.array_equal(out, want[2 * RANK:2 * RANK + 2].astype(dtype)), dtype
+            # Rank r sends 10 * r + i elements to rank i.
+            sends = [10 * RANK + rank for rank in range(3)]
+            receives = [10 * rank + RANK for rank in range(3)]
+            out = group.alltoall(np.full(sum(sends), RANK, dtype),
+                                 np.empty(sum(receives), dtype), sends, receives)
+            assert np.array_equal(out, np.repeat(np.arange(3), receives).astype(dtype)), dtype
+            out = group.alltoall(np.arange(3).astype(dtype), np.empty(3, dtype))
+            assert np.array_equal(out, np.full(3, RANK).astype(dtype)), dtype
+        group.allreduce(np.empty(0, np.int64))
+        group.barrier()
+        one = np.ones(3, np.int8)
+        texts = [workers.refused(telegrad.UsageError, wrong) for wrong in (
+            lambda: group.allgatherv(one, np.empty(4, np.int8), [3, 3, 3]),
+            lambda: group.allgatherv(one, np.empty(9, np.int8), [3, 3]),
+            lambda: group.reduce_scatter(one, np.empty(2, np.int8)),
+            lambda: group.alltoall(one, np.empty(3, np.uint8)),
+            lambda: group.alltoall(one, one.copy(), [1, 1, 1]),
+            lambda: group.set_timeout(0),
+            lambda: group.allreduce(np.zeros(3, np.complex64)),
+            lambda: store.init(["w"], [np.zeros(3, np.int64)]))]
+        mine.barrier()
+        group.set_timeout(0.2)
+        if RANK > 0:
+            texts.append(workers.refused(telegrad.Timeout, group.barrier))
+        mine.barrier()
+    return texts
 
 
 def differs(_):
@@ -141,7 +187,16 @@ class Group(unittest.TestCase):
         for got in self.ranks(values, 3).results():
             self.assertEqual(got[:3], ["float32", "float16", "int32"])
             for text, pattern in zip(got[3:], ("mean.*sum", "root 3 of 3 workers",
-                                               "takes 300009", "float32", "closed")):
+                                               "takes 300009|one type", "int64", "closed")):
+                self.assertRegex(text, pattern)
+
+    def test_unequal_blocks_of_all_types(self):
+        patterns = ("output of 4 elements: it takes 9", "each of 3 ranks", "output of 2 elements: it takes 1",
+                    "int8 into uint8", "one side alone", "timeout of 0", "complex|c8",
+                    "int64.*float32", "rank")
+        for rank, texts in enumerate(self.ranks(counts, 3).results()):
+            self.assertEqual(len(texts), 8 if rank == 0 else 9)
+            for text, pattern in zip(texts, patterns):
                 self.assertRegex(text, pattern)
 
     def test_other_sizes_are_refused_with_both(self):
@@ -180,4 +235,4 @@ class Group(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        values, differs, dies, never_ends)})
+        values, counts, differs, dies, never_ends)})

@@ -180,7 +180,7 @@ class Rows(unittest.TestCase):
                 (telegrad.Unsupported, "beside", lambda: kv.push(
                     "table", [rows, table(0)])),
                 (usage, "alike", lambda: kv.push("table", [rows, RowSparse(out)])),
-                (usage, "<f8", lambda: kv.push("table", RowSparse(
+                (usage, "float64", lambda: kv.push("table", RowSparse(
                     np.zeros((1, 3, 2)), [0], SHAPE))),
                 (usage, "2 rows of", lambda: RowSparse(out, [1, 2], SHAPE))):
             self.assertRegex(workers.refused(kind, work), pattern)

@@ -38,6 +38,7 @@ absl::Status OpenNccl(const std::string& name, Library* library) {
              {"ncclGroupEnd", Slot(library->group_end)},
              {"ncclAllReduce", Slot(library->all_reduce)},
              {"ncclReduceScatter", Slot(library->reduce_scatter)},
+             {"ncclReduce", Slot(library->reduce)},
              {"ncclAllGather", Slot(library->all_gather)},
              {"ncclBroadcast", Slot(library->broadcast)},
              {"ncclSend", Slot(library->send)},

@@ -1,5 +1,7 @@
 #include "kvstore/collective/nccl/nccl_group.h"
 
+#include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,10 @@ std::byte* Offset(void* memory, size_t bytes) {
 }
 const std::byte* Offset(const void* memory, size_t bytes) {
   return static_cast<const std::byte*>(memory) + bytes;
+}
+
+size_t Sum(std::span<const size_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), size_t{0});
 }
 
 // Calls that NCCL takes as one; the first error of any.
@@ -58,14 +64,27 @@ ncclDataType_t NcclType(Dtype type) {
       return ncclBfloat16;
     case Dtype::kInt32:
       return ncclInt32;
+    case Dtype::kInt64:
+      return ncclInt64;
+    case Dtype::kFloat64:
+      return ncclFloat64;
+    case Dtype::kUint8:
+    case Dtype::kBool:
+      return ncclUint8;
+    case Dtype::kInt8:
+      return ncclInt8;
   }
   return ncclNumTypes;  // NCCL refuses it
 }
 
-ncclRedOp_t NcclOp(ReduceOp op) {
+// Bools are 0 or 1.
+ncclRedOp_t NcclOp(ReduceOp op, Dtype type) {
+  const bool is_bool = type == Dtype::kBool;
   switch (op) {
     case ReduceOp::kSum:
-      return ncclSum;
+      return is_bool ? ncclMax : ncclSum;
+    case ReduceOp::kProduct:
+      return is_bool ? ncclMin : ncclProd;
     case ReduceOp::kMin:
       return ncclMin;
     case ReduceOp::kMax:
@@ -186,7 +205,8 @@ absl::Status NcclGroup::Allreduce(void* data, size_t count, Dtype type,
               .count = count},
              settings, [&](ncclComm_t communicator, cudaStream_t stream) {
                return library_.all_reduce(data, data, count, NcclType(type),
-                                          NcclOp(op), communicator, stream);
+                                          NcclOp(op, type), communicator,
+                                          stream);
              });
 }
 
@@ -227,7 +247,37 @@ absl::Status NcclGroup::ReduceScatter(const void* in, void* out, size_t count,
               .count = count},
              settings, [&](ncclComm_t communicator, cudaStream_t stream) {
                return library_.reduce_scatter(in, out, count, NcclType(type),
-                                              NcclOp(op), communicator, stream);
+                                              NcclOp(op, type), communicator,
+                                              stream);
+             });
+}
+
+// NCCL has none: each rank gets its block's reduction.
+absl::Status NcclGroup::ReduceScatterv(const void* in, void* out,
+                                       std::span<const size_t> counts,
+                                       Dtype type, ReduceOp op,
+                                       CollectiveSettings settings) {
+  RETURN_IF_ERROR(BytesOf(in, counts, world_size(), type).status());
+  RETURN_IF_ERROR(CheckMemory(in, Sum(counts), 1, type));
+  RETURN_IF_ERROR(CheckMemory(out, counts[rank()], 1, type));
+  Signature signature = WithCounts(Operation::kReduceScatter, counts, type);
+  signature.op = op;
+  return Run(signature, settings,
+             [&](ncclComm_t communicator, cudaStream_t stream) {
+               Together together(library_);
+               size_t offset = 0;
+               for (int root = 0; root < world_size(); ++root) {
+                 const size_t count = counts[root];
+                 const std::byte* const from = Offset(in, offset);
+                 offset += count * SizeOf(type);
+                 if (count == 0) continue;
+                 together.Add([&] {
+                   return library_.reduce(from, out, count, NcclType(type),
+                                          NcclOp(op, type), root, communicator,
+                                          stream);
+                 });
+               }
+               return together.End();
              });
 }
 
@@ -247,19 +297,15 @@ absl::Status NcclGroup::Allgather(const void* in, void* out, size_t count,
 absl::Status NcclGroup::Allgatherv(const void* in, void* out,
                                    std::span<const size_t> counts, Dtype type,
                                    CollectiveSettings settings) {
-  ASSIGN_OR_RETURN(const Signature signature,
-                   AllgathervOf(counts, world_size(), type));
-  for (const size_t count : counts) {
-    RETURN_IF_ERROR(CheckMemory(out, count, counts.size(), type));
-  }
-  RETURN_IF_ERROR(
-      CheckMemory(in, counts[static_cast<size_t>(rank())], 1, type));
-  return Run(signature, settings,
+  RETURN_IF_ERROR(BytesOf(out, counts, world_size(), type).status());
+  RETURN_IF_ERROR(CheckMemory(out, Sum(counts), 1, type));
+  RETURN_IF_ERROR(CheckMemory(in, counts[rank()], 1, type));
+  return Run(WithCounts(Operation::kAllgather, counts, type), settings,
              [&](ncclComm_t communicator, cudaStream_t stream) {
                Together together(library_);
                size_t offset = 0;
                for (int root = 0; root < world_size(); ++root) {
-                 const size_t count = counts[static_cast<size_t>(root)];
+                 const size_t count = counts[root];
                  std::byte* const to = Offset(out, offset);
                  offset += count * SizeOf(type);
                  if (count == 0) continue;
@@ -292,24 +338,61 @@ absl::Status NcclGroup::Alltoall(const void* in, void* out, size_t count,
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, n, type));
   RETURN_IF_ERROR(CheckMemory(out, count, n, type));
-  const size_t bytes = count * SizeOf(type);
-  return Run(
-      {.operation = Operation::kAlltoall, .type = type, .count = count},
-      settings, [&](ncclComm_t communicator, cudaStream_t stream) {
-        Together together(library_);
-        for (int peer = 0; peer < world_size(); ++peer) {
-          const size_t offset = static_cast<size_t>(peer) * bytes;
-          together.Add([&] {
-            return library_.send(Offset(in, offset), count, NcclType(type),
-                                 peer, communicator, stream);
-          });
-          together.Add([&] {
-            return library_.recv(Offset(out, offset), count, NcclType(type),
-                                 peer, communicator, stream);
-          });
-        }
-        return together.End();
+  const Blocks blocks = Divide(n * count, SizeOf(type), world_size());
+  return Run({.operation = Operation::kAlltoall, .type = type, .count = count},
+             settings, [&](ncclComm_t communicator, cudaStream_t stream) {
+               return Exchange(in, blocks, out, blocks, communicator, stream);
+             });
+}
+
+absl::Status NcclGroup::Alltoallv(const void* in, std::span<const size_t> sends,
+                                  void* out, std::span<const size_t> receives,
+                                  Dtype type, CollectiveSettings settings) {
+  ASSIGN_OR_RETURN(const std::vector<size_t> send_bytes,
+                   BytesOf(in, sends, world_size(), type));
+  ASSIGN_OR_RETURN(const std::vector<size_t> receive_bytes,
+                   BytesOf(out, receives, world_size(), type));
+  RETURN_IF_ERROR(CheckMemory(in, Sum(sends), 1, type));
+  RETURN_IF_ERROR(CheckMemory(out, Sum(receives), 1, type));
+  RETURN_IF_ERROR(CheckOwnBlock(sends[rank()], receives[rank()]));
+  Blocks to = Concatenate(send_bytes);
+  Blocks from = Concatenate(receive_bytes);
+  const Mesh::Turn turn(*mesh_);
+  RETURN_IF_ERROR(
+      Compare({.operation = Operation::kAlltoallv, .type = type}, settings));
+  absl::Status status =
+      SwapBlocks(*mesh_, nullptr, &to, nullptr, &from, std::nullopt);
+  if (status.ok()) status = mesh_->End();
+  if (status.ok()) {
+    status = communicator_.Run(
+        *mesh_, [&](ncclComm_t communicator, cudaStream_t stream) {
+          return Exchange(in, to, out, from, communicator, stream);
+        });
+  }
+  return status.ok() ? status : Fail(status);
+}
+
+ncclResult_t NcclGroup::Exchange(const void* in, const Blocks& sends, void* out,
+                                 const Blocks& receives,
+                                 ncclComm_t communicator,
+                                 cudaStream_t stream) const {
+  Together together(library_);
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (sends[peer].bytes > 0) {
+      together.Add([&] {
+        return library_.send(Offset(in, sends[peer].offset), sends[peer].bytes,
+                             ncclUint8, peer, communicator, stream);
       });
+    }
+    if (receives[peer].bytes > 0) {
+      together.Add([&] {
+        return library_.recv(Offset(out, receives[peer].offset),
+                             receives[peer].bytes, ncclUint8, peer,
+                             communicator, stream);
+      });
+    }
+  }
+  return together.End();
 }
 
 // Collectives are over when they return, so that nothing is left to wait for on

@@ -7,11 +7,12 @@
 #include "kvstore/collective/mesh.h"
 #include "kvstore/collective/nccl/communicator.h"
 #include "kvstore/collective/nccl/library.h"
+#include "kvstore/collective/schedules.h"
 
 namespace telegrad::collective {
 
 ncclDataType_t NcclType(Dtype type);
-ncclRedOp_t NcclOp(ReduceOp op);
+ncclRedOp_t NcclOp(ReduceOp op, Dtype type);
 
 // Ranks compare what they do over a mesh, by a dissemination of headers, and
 // then let NCCL move the data between their GPUs.
@@ -36,6 +37,10 @@ class NcclGroup : public Group {
   absl::Status ReduceScatter(const void* in, void* out, size_t count,
                              Dtype type, ReduceOp op,
                              CollectiveSettings settings) override;
+  absl::Status ReduceScatterv(const void* in, void* out,
+                              std::span<const size_t> counts, Dtype type,
+                              ReduceOp op,
+                              CollectiveSettings settings) override;
   absl::Status Allgather(const void* in, void* out, size_t count, Dtype type,
                          CollectiveSettings settings) override;
   absl::Status Allgatherv(const void* in, void* out,
@@ -45,7 +50,15 @@ class NcclGroup : public Group {
                          CollectiveSettings settings) override;
   absl::Status Alltoall(const void* in, void* out, size_t count, Dtype type,
                         CollectiveSettings settings) override;
+  absl::Status Alltoallv(const void* in, std::span<const size_t> sends,
+                         void* out, std::span<const size_t> receives,
+                         Dtype type, CollectiveSettings settings) override;
   absl::Status Barrier(CollectiveSettings settings) override;
+
+  void set_timeout(Duration timeout) override {
+    const Mesh::Turn turn(*mesh_, /*drives=*/false);
+    mesh_->set_timeout(timeout);
+  }
 
  private:
   NcclGroup(const Library& library, int version, std::unique_ptr<Mesh> mesh,
@@ -58,6 +71,9 @@ class NcclGroup : public Group {
   absl::Status Run(const Signature& signature, CollectiveSettings settings,
                    const Communicator::Issue& issue);
   absl::Status Fail(const absl::Status& why);
+  ncclResult_t Exchange(const void* in, const Blocks& sends, void* out,
+                        const Blocks& receives, ncclComm_t communicator,
+                        cudaStream_t stream) const;
 
   const Library library_;
   const int version_;

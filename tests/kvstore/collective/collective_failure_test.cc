@@ -8,10 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/crc32c.h"
 #include "base/exit_code.h"
-#include "kvstore/collective/message.h"
 #include "tests/kvstore/collective/collective_ranks.h"
 
 // Ranks that disagree, leave or never come.
@@ -33,6 +30,14 @@ absl::Status Sum(Group& group, float* data, size_t count,
                  CollectiveSettings settings = {}) {
   return group.Allreduce(data, count, Dtype::kFloat32, ReduceOp::kSum,
                          settings);
+}
+
+// The sum goes to rank `to`.
+absl::Status Scatter(Group& group, float* data, size_t to) {
+  std::vector<size_t> counts(static_cast<size_t>(group.world_size()), 0);
+  counts[to] = 100;
+  return group.ReduceScatterv(data, data + 1000, counts, Dtype::kFloat32,
+                              ReduceOp::kSum);
 }
 
 // A rank that has returned need not come back for what it sent to arrive.
@@ -111,6 +116,17 @@ const Difference kDifferences[] = {
        return g.Allreduce(d, 100, Dtype::kFloat32, ReduceOp::kMax);
      },
      [](Group& g, float* d) { return Sum(g, d, 100); }, "max", "sum"},
+    {"WideType",
+     [](Group& g, float* d) {
+       return g.Allreduce(d, 100, Dtype::kFloat64, ReduceOp::kProduct);
+     },
+     [](Group& g, float* d) {
+       return g.Allreduce(d, 100, Dtype::kInt64, ReduceOp::kProduct);
+     },
+     "product of 100 float64", "product of 100 int64"},
+    {"Counts", [](Group& g, float* d) { return Scatter(g, d, 0); },
+     [](Group& g, float* d) { return Scatter(g, d, 1); }, "reduce-scatter",
+     "counts"},
     {"Operation", [](Group& g, float*) { return g.Barrier(); },
      [](Group& g, float* d) { return Sum(g, d, 150000); }, "barrier",
      "allreduce"},
@@ -146,6 +162,28 @@ INSTANTIATE_TEST_SUITE_P(Of, Disagreement,
                                std::get<1>(param_info.param));
                          });
 
+// Both sides and both counts are named.
+TEST(CollectiveFailure, OtherSizesOfAnAlltoallvAreNamed) {
+  for (const size_t count : {size_t{0}, size_t{10}, size_t{100000}}) {
+    std::barrier connected(3);
+    RunRanks(Options(3), [&](Group& group) {
+      std::vector<float> in(300003), out(300003);
+      std::vector<size_t> sends(3, count), receives(3, count);
+      if (group.rank() == 1) sends[2] = count + 1;
+      connected.arrive_and_wait();
+      absl::Status status = group.Alltoallv(in.data(), sends, out.data(),
+                                            receives, Dtype::kFloat32);
+      while (status.ok()) status = group.Barrier();
+      EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                                   absl::StrCat("rank 1 sends ", 4 * count + 4,
+                                                " bytes to rank 2, which "
+                                                "expects ",
+                                                4 * count)));
+      EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+    });
+  }
+}
+
 TEST(CollectiveFailure, SettingsThatDifferAreRefusedBeforeAnythingElse) {
   Meeting meeting(2);
   std::vector<std::thread> threads;
@@ -176,10 +214,9 @@ TEST(CollectiveFailure, LostRankIsNamedByAllOthers) {
 }
 
 TEST(CollectiveFailure, RankThatNeverComesIsNamedAtTheDeadline) {
-  GroupOptions options = Options(3);
-  options.timeout = std::chrono::seconds(2);  // for making the group, too
   std::atomic<int> num_failed{0};
-  RunRanks(options, [&](Group& group) {
+  RunRanks(Options(3), [&](Group& group) {
+    group.set_timeout(std::chrono::milliseconds(200));
     std::vector<float> data(200000, 1);
     if (group.rank() == 2) {  // there, but in no collective
       const TimePoint deadline = Clock::now() + std::chrono::seconds(60);
@@ -226,126 +263,6 @@ TEST(CollectiveFailure, ImpossibleOptionsAreRefused) {
   options.chunk_bytes = 1;
   EXPECT_THAT(Group::Make(options, nullptr),
               StatusIs(StatusCode::kInvalidArgument, "chunk_bytes 1"));
-}
-
-// What stands at a group's listener and is no rank of it.
-class Stranger : public TransportHandler {
- public:
-  void OnAccept(EndpointId) override {}
-  absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
-    return Bytes();
-  }
-  void OnMessage(EndpointId, ConstBytes, Bytes) override {}
-  void OnClosed(EndpointId, const absl::Status&) override { ++num_closed; }
-  int num_closed = 0;
-};
-
-TEST(CollectiveFailure, StrangersDisturbNobody) {
-  Meeting meeting(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      GroupOptions options = Options(2);
-      options.rank = rank;
-      Stranger stranger;
-      const auto context = *MakeTransport(options.transport, &stranger);
-      const auto made = Group::Make(options, [&](const std::string& mine,
-                                                 TimePoint deadline) {
-        auto texts = meeting.ExchangeOf(rank)(mine, deadline);
-        const std::string& first = (*texts)[0];
-        const auto to = context->Connect(first.substr(first.find('\n') + 1));
-        EXPECT_THAT(context->Send(*to, {"hello", 5}, {}, nullptr), IsOk());
-        return texts;
-      });
-      ASSERT_THAT(made, IsOk());
-      ASSERT_THAT((*made)->Barrier(), IsOk());
-      ASSERT_THAT((*made)->Barrier(), IsOk());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-// The hello has nothing secret but what the key proves: a stranger that knows
-// all of it is no rank.
-TEST(CollectiveFailure, WhoHasNoKeyIsNoRank) {
-  class Listener : public TransportHandler {
-   public:
-    void OnAccept(EndpointId) override {}
-    absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
-      has_heard = true;
-      return Bytes();
-    }
-    void OnMessage(EndpointId, ConstBytes, Bytes) override {}
-    void OnClosed(EndpointId, const absl::Status&) override { is_cut = true; }
-    bool has_heard = false, is_cut = false;
-  };
-  GroupOptions options = Options(2);
-  options.transport.name = "tcp";
-  options.transport.key = MakeConnectionKey("the job's");
-  Meeting meeting(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      GroupOptions mine = options;
-      mine.rank = rank;
-      Listener stranger;
-      TransportOptions bare = options.transport;
-      bare.key = nullptr;
-      const auto context = *MakeTransport(bare, &stranger);
-      const auto made =
-          Group::Make(mine, [&](const std::string& text, TimePoint deadline) {
-            auto texts = meeting.ExchangeOf(rank)(text, deadline);
-            if (rank == 0 || !texts.ok()) return texts;
-            const std::string all = absl::StrJoin(*texts, "\n");
-            const auto hello = collective::Encode(
-                {.rank = 1,
-                 .sequence = uint64_t{Crc32c(all.data(), all.size())} << 32 |
-                             Crc32c(all.data(), all.size(), 1)});
-            const std::string& first = (*texts)[0];
-            const auto to =
-                context->Connect(first.substr(first.find('\n') + 1));
-            EXPECT_THAT(
-                context->Send(*to, {hello.data(), hello.size()}, {}, nullptr),
-                IsOk());
-            while (!stranger.is_cut && !stranger.has_heard &&
-                   Clock::now() < deadline) {
-              context->Progress(Clock::now() + std::chrono::milliseconds(10));
-            }
-            return texts;
-          });
-      EXPECT_FALSE(stranger.has_heard);
-      ASSERT_THAT(made, IsOk());
-      EXPECT_THAT((*made)->Barrier(), IsOk());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-// A rank that had no place among strangers tries again.
-TEST(CollectiveFailure, IdleStrangersKeepNoRankOut) {
-  Meeting meeting(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      GroupOptions options = Options(2);
-      options.rank = rank;
-      Stranger stranger;
-      const auto idle = *MakeTransport(options.transport, &stranger);
-      const auto made = Group::Make(
-          options, [&](const std::string& mine, TimePoint deadline) {
-            auto texts = meeting.ExchangeOf(rank)(mine, deadline);
-            for (int i = 0; rank == 1 && i < 200; ++i) {
-              const std::string& first = (*texts)[0];
-              EXPECT_THAT(idle->Connect(first.substr(first.find('\n') + 1)),
-                          IsOk());
-            }
-            return texts;
-          });
-      ASSERT_THAT(made, IsOk());
-      EXPECT_THAT((*made)->Barrier(), IsOk());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 // Who has its result may compute for long; messages that need the sender's

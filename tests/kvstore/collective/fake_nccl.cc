@@ -8,11 +8,20 @@
 
 #include "base/mutex.h"
 #include "kvstore/collective/collective.h"
+#include "kvstore/collective/nccl/nccl_group.h"
 #include "kvstore/collective/reduce.h"
 
 namespace {
 
-enum class Kind { kReduce, kReduceScatter, kGather, kBroadcast, kSend, kRecv };
+enum class Kind {
+  kReduce,
+  kReduceTo,
+  kReduceScatter,
+  kGather,
+  kBroadcast,
+  kSend,
+  kRecv
+};
 
 struct Call {
   Kind kind = Kind::kReduce;
@@ -57,13 +66,16 @@ namespace telegrad::testing {
 namespace {
 
 Dtype TypeOf(ncclDataType_t type) {
-  if (type == ncclInt32) return Dtype::kInt32;
-  if (type == ncclFloat16) return Dtype::kFloat16;
-  return type == ncclBfloat16 ? Dtype::kBfloat16 : Dtype::kFloat32;
+  for (int i = 0; i < static_cast<int>(kDtypes.size()); ++i) {
+    const auto dtype = static_cast<Dtype>(i);
+    if (collective::NcclType(dtype) == type) return dtype;  // uint8, not bool
+  }
+  return Dtype::kFloat32;
 }
 
 ReduceOp OpOf(ncclRedOp_t op) {
   if (op == ncclSum) return ReduceOp::kSum;
+  if (op == ncclProd) return ReduceOp::kProduct;
   return op == ncclMin ? ReduceOp::kMin : ReduceOp::kMax;
 }
 
@@ -80,6 +92,9 @@ void Reduce(const std::vector<Call>& calls, bool scatters) {
                        blocks * first.count, all.data());
   }
   for (size_t rank = 0; rank < calls.size(); ++rank) {
+    if (first.kind == Kind::kReduceTo && static_cast<int>(rank) != first.peer) {
+      continue;
+    }
     std::memcpy(calls[rank].out, all.data() + (scatters ? rank * bytes : 0),
                 bytes);
   }
@@ -98,7 +113,8 @@ void Gather(const std::vector<Call>& calls) {
 void Execute(const std::vector<Call>& calls) {
   const Call& first = calls[0];
   const bool scatters = first.kind == Kind::kReduceScatter;
-  if (first.kind == Kind::kReduce || scatters) {
+  if (first.kind == Kind::kReduce || first.kind == Kind::kReduceTo ||
+      scatters) {
     Reduce(calls, scatters);
   } else if (first.kind == Kind::kGather) {
     Gather(calls);
@@ -255,6 +271,12 @@ void AddCollectives(collective::Library& fake) {
                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t stream) {
     return Take(comm, stream, {Kind::kReduceScatter, in, out, count, type, op});
+  };
+  fake.reduce = [](const void* in, void* out, size_t count, ncclDataType_t type,
+                   ncclRedOp_t op, int root, ncclComm_t comm,
+                   cudaStream_t stream) {
+    return Take(comm, stream,
+                {Kind::kReduceTo, in, out, count, type, op, root});
   };
   fake.all_gather = [](const void* in, void* out, size_t count,
                        ncclDataType_t type, ncclComm_t comm,

@@ -24,9 +24,17 @@ TEST(NcclTypes, AreThoseOfNccl) {
   EXPECT_EQ(NcclType(Dtype::kFloat16), ncclFloat16);
   EXPECT_EQ(NcclType(Dtype::kBfloat16), ncclBfloat16);
   EXPECT_EQ(NcclType(Dtype::kInt32), ncclInt32);
-  EXPECT_EQ(NcclOp(ReduceOp::kSum), ncclSum);
-  EXPECT_EQ(NcclOp(ReduceOp::kMin), ncclMin);
-  EXPECT_EQ(NcclOp(ReduceOp::kMax), ncclMax);
+  EXPECT_EQ(NcclType(Dtype::kInt64), ncclInt64);
+  EXPECT_EQ(NcclType(Dtype::kFloat64), ncclFloat64);
+  EXPECT_EQ(NcclType(Dtype::kUint8), ncclUint8);
+  EXPECT_EQ(NcclType(Dtype::kInt8), ncclInt8);
+  EXPECT_EQ(NcclType(Dtype::kBool), ncclUint8);
+  EXPECT_EQ(NcclOp(ReduceOp::kSum, Dtype::kFloat32), ncclSum);
+  EXPECT_EQ(NcclOp(ReduceOp::kMin, Dtype::kFloat32), ncclMin);
+  EXPECT_EQ(NcclOp(ReduceOp::kMax, Dtype::kFloat32), ncclMax);
+  EXPECT_EQ(NcclOp(ReduceOp::kProduct, Dtype::kInt8), ncclProd);
+  EXPECT_EQ(NcclOp(ReduceOp::kSum, Dtype::kBool), ncclMax);
+  EXPECT_EQ(NcclOp(ReduceOp::kProduct, Dtype::kBool), ncclMin);
 }
 
 constexpr int kVersion = 22809;

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <ostream>
 
 #include "tests/kvstore/collective/collective_ranks.h"
@@ -23,8 +24,10 @@ using collective::Library;
 using collective::NcclGroup;
 
 constexpr Dtype kTypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16,
-                            Dtype::kInt32};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax};
+                            Dtype::kInt32,   Dtype::kInt64,   Dtype::kFloat64,
+                            Dtype::kUint8,   Dtype::kInt8,    Dtype::kBool};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
+                             ReduceOp::kProduct};
 constexpr size_t kCounts[] = {0, 1, 7, 1021, 40961};
 
 struct Setting {
@@ -36,9 +39,10 @@ void PrintTo(const Setting& setting, std::ostream* out) {
   *out << setting.test_name;
 }
 
-// Small, so that sums are exact in every type and order.
+// Small, so that sums and products are exact in every type and order.
 int ValueAt(int rank, size_t i) {
-  return static_cast<int>((i * 7 + static_cast<size_t>(rank) * 3) % 11) - 4;
+  constexpr int kValues[] = {-2, 1, 2, -1};
+  return kValues[(i * 7 + static_cast<size_t>(rank) * 3) % 11 % 4];
 }
 
 std::vector<int> Values(int rank, size_t count) {
@@ -47,13 +51,20 @@ std::vector<int> Values(int rank, size_t count) {
   return values;
 }
 
-int Reduced(ReduceOp op, int ranks, size_t i) {
-  int result = ValueAt(0, i);
+// The value as a type without a sign has it.
+int Typed(Dtype type, int value) {
+  if (type == Dtype::kBool) return value > 0 ? 1 : 0;
+  return type == Dtype::kUint8 ? std::abs(value) : value;
+}
+
+int Reduced(Dtype type, ReduceOp op, int ranks, size_t i) {
+  int result = Typed(type, ValueAt(0, i));
   for (int rank = 1; rank < ranks; ++rank) {
-    const int value = ValueAt(rank, i);
+    const int value = Typed(type, ValueAt(rank, i));
     if (op == ReduceOp::kSum) result += value;
     if (op == ReduceOp::kMin) result = std::min(result, value);
     if (op == ReduceOp::kMax) result = std::max(result, value);
+    if (op == ReduceOp::kProduct) result *= value;
   }
   return result;
 }
@@ -67,7 +78,7 @@ uint32_t HalfOf(int value) {
          ((size << (10 - exponent)) & 0x3ff);
 }
 
-uint32_t BitsOf(Dtype type, int value) {
+uint64_t BitsOf(Dtype type, int value) {
   const uint32_t single = std::bit_cast<uint32_t>(static_cast<float>(value));
   switch (type) {
     case Dtype::kFloat32:
@@ -76,17 +87,18 @@ uint32_t BitsOf(Dtype type, int value) {
       return HalfOf(value);
     case Dtype::kBfloat16:
       return single >> 16;
-    case Dtype::kInt32:
-      return static_cast<uint32_t>(value);
+    case Dtype::kFloat64:
+      return std::bit_cast<uint64_t>(static_cast<double>(value));
+    default:
+      return static_cast<uint64_t>(Typed(type, value));
   }
-  return 0;
 }
 
 Bytes Encoded(Dtype type, const std::vector<int>& values) {
   const size_t size = SizeOf(type);
   Bytes bytes(values.size() * size);
   for (size_t i = 0; i < values.size(); ++i) {
-    const uint32_t bits = BitsOf(type, values[i]);
+    const uint64_t bits = BitsOf(type, values[i]);
     std::memcpy(bytes.data() + i * size, &bits, size);  // little-endian
   }
   return bytes;
@@ -185,7 +197,9 @@ TEST_P(Nccl, AllreduceReducesEveryTypeAndOperation) {
       Memory data(is_device_, Encoded(type, Values(group.rank(), count)));
       ASSERT_THAT(group.Allreduce(data.data(), count, type, op), IsOk());
       std::vector<int> expected(count);
-      for (size_t i = 0; i < count; ++i) expected[i] = Reduced(op, ranks_, i);
+      for (size_t i = 0; i < count; ++i) {
+        expected[i] = Reduced(type, op, ranks_, i);
+      }
       ASSERT_TRUE(data.Read() == Encoded(type, expected))
           << ToString(type) << " " << ToString(op) << " count " << count;
     }
@@ -220,7 +234,7 @@ TEST_P(Nccl, ReduceScatterGivesEachRankItsBlock) {
                   IsOk());
       std::vector<int> expected(count);
       for (size_t i = 0; i < count; ++i) {
-        expected[i] = Reduced(op, ranks_, begin + i);
+        expected[i] = Reduced(type, op, ranks_, begin + i);
       }
       ASSERT_TRUE(out.Read() == Encoded(type, expected))
           << ToString(type) << " " << ToString(op) << " count " << count;
@@ -258,6 +272,55 @@ TEST_P(Nccl, AllgathervTakesBlocksOfDifferentSizesAndNone) {
     ASSERT_THAT(group.Allgatherv(in.data(), out.data(), counts, type), IsOk());
     ASSERT_TRUE(out.Read() == Encoded(type, expected))
         << ToString(type) << " count " << count;
+  });
+}
+
+// Some blocks are empty; each rank has one for itself.
+TEST_P(Nccl, AlltoallvTransposesBlocksOfDifferentSizes) {
+  Run([this](Group& group, Dtype type, size_t count) {
+    const auto count_of = [count](int from, int to) {
+      return from == to ? 3 : static_cast<size_t>((from + 2 * to) % 3) * count;
+    };
+    std::vector<size_t> sends, receives;
+    std::vector<int> out, expected;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      sends.push_back(count_of(group.rank(), rank));
+      receives.push_back(count_of(rank, group.rank()));
+      const auto to = Values(group.rank() + 10 * rank, sends.back());
+      out.insert(out.end(), to.begin(), to.end());
+      const auto from = Values(rank + 10 * group.rank(), receives.back());
+      expected.insert(expected.end(), from.begin(), from.end());
+    }
+    Memory in(is_device_, Encoded(type, out));
+    Memory got(is_device_, Garbage(expected.size(), type));
+    ASSERT_THAT(group.Alltoallv(in.data(), sends, got.data(), receives, type),
+                IsOk());
+    ASSERT_TRUE(got.Read() == Encoded(type, expected))
+        << ToString(type) << " count " << count;
+  });
+}
+
+TEST_P(Nccl, ReduceScattervTakesBlocksOfDifferentSizesAndNone) {
+  Run([this](Group& group, Dtype type, size_t count) {
+    std::vector<size_t> counts;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      counts.push_back(rank == 1 ? 0 : count / static_cast<size_t>(rank + 1));
+    }
+    const auto self = counts.begin() + group.rank();
+    const size_t begin = std::accumulate(counts.begin(), self, size_t{0});
+    const size_t all = std::accumulate(self, counts.end(), begin);
+    for (const ReduceOp op : kOps) {
+      Memory in(is_device_, Encoded(type, Values(group.rank(), all)));
+      Memory out(is_device_, Garbage(*self, type));
+      ASSERT_THAT(group.ReduceScatterv(in.data(), out.data(), counts, type, op),
+                  IsOk());
+      std::vector<int> expected;
+      for (size_t i = begin; i < begin + *self; ++i) {
+        expected.push_back(Reduced(type, op, ranks_, i));
+      }
+      ASSERT_TRUE(out.Read() == Encoded(type, expected))
+          << ToString(type) << " " << ToString(op) << " count " << count;
+    }
   });
 }
 
