@@ -146,12 +146,12 @@ def spawns(_):
 # ---- the tests ----
 
 class Ends(unittest.TestCase):
-    def ranks(self, function, argument=None, num=2):
-        return workers.Ranks(FILE, function.__name__, num, argument).wait()
+    def ranks(self, function, argument=None, num=2, **more):
+        return workers.Ranks(FILE, function.__name__, num, argument, **more).wait()
 
     def test_steps_after_a_worker_left_name_it(self):
         for how in ("close", "0", "end"):
-            (code, _, err), (_, _, left_err) = self.ranks(steps, how)
+            (code, _, err), (_, _, left_err) = self.ranks(steps, how, forks=False)
             self.assertEqual(code, 20, err + left_err)
             self.assertRegex(err, f"PeerDied: {AMONG}worker/1 has left the job after step 2; "
                                   "tensor w, step 3 waits for it")

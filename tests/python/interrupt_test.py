@@ -110,12 +110,12 @@ def interrupted(_):
 
 class Interrupt(unittest.TestCase):
     def test_ctrl_c_is_heard_at_each_line_of_the_hook(self):
-        for places in workers.Ranks(FILE, "everywhere").results():
+        for places in workers.Ranks(FILE, "everywhere", forks=False).results():
             self.assertLessEqual({"_finish", "_push_pull", "_start", "_wait", "exchange", "hook"},
                                  set(places))
 
     def test_all_ranks_end(self):
-        ranks = workers.Ranks(FILE, "interrupted")
+        ranks = workers.Ranks(FILE, "interrupted", forks=False)
         self.assertEqual([ranks.line(rank) for rank in range(2)], ["ready"] * 2)
         ranks.kill(0, signal.SIGINT)
         (code, _, err), (other, _, other_err) = ranks.wait()

@@ -3,10 +3,14 @@ import json
 import logging
 import os
 import random
+import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,21 +59,109 @@ def refused(kind, work):
     raise AssertionError(f"no {kind}")
 
 
+class Forked:
+    """A process that runs a Python file, with the part of Popen that tests use. It is a fork
+    of the test's process from before its tests, which has imported what the file imports:
+    of torch that takes more than a second of a processor."""
+    server = None  # main's, by a socket
+
+    def __init__(self, words, environment):
+        reads, writes = zip(*(os.pipe() for _ in range(3)))
+        socket.send_fds(self.server, [json.dumps([words, environment]).encode()], writes)
+        for fd in writes:
+            os.close(fd)
+        self.status, self.stdout, self.stderr = (open(fd, encoding="utf-8") for fd in reads)
+        self.pid = int(self.status.readline())
+        self.words = words
+        self.returncode = None
+
+    def poll(self):
+        if self.returncode is None and select.select([self.status], [], [], 0)[0]:
+            self.returncode = int(self.status.readline())
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout):
+        texts = {}
+        files = self.stdout, self.stderr, self.status
+        readers = [threading.Thread(target=lambda file=file: texts.update({file: file.read()}),
+                                    daemon=True) for file in files]
+        deadline = time.monotonic() + timeout
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(max(0, deadline - time.monotonic()))
+        if len(texts) < len(files):
+            raise subprocess.TimeoutExpired(self.words, timeout)
+        if self.returncode is None:
+            self.returncode = int(texts[self.status])
+        for file in files:
+            file.close()
+        return texts[self.stdout], texts[self.stderr]
+
+    @staticmethod
+    def serve(requests):
+        """Makes the processes, until the tests have ended; returns in each, with what it is
+        to run. Its parent tells how it ends."""
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        while True:
+            request, fds, _, _ = socket.recv_fds(requests, 1 << 20, 3)
+            if not request:
+                os._exit(0)
+            if os.fork() == 0:
+                break
+            for fd in fds:
+                os.close(fd)
+        requests.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        status, *outputs = fds
+        pid = os.fork()
+        if pid:
+            for fd in (0, 1, 2, *outputs):
+                os.close(fd)
+            os.write(status, b"%d\n" % pid)
+            code = os.waitpid(pid, 0)[1]
+            os.write(status, b"%d" % (-os.WTERMSIG(code) if os.WIFSIGNALED(code)
+                                      else os.WEXITSTATUS(code)))
+            os._exit(0)
+        os.close(status)
+        for fd, output in enumerate(outputs, 1):
+            os.dup2(output, fd)
+            os.close(output)
+        random.seed()
+        words, environment = json.loads(request)
+        os.environ.clear()
+        os.environ.update(environment)
+        return words
+
+
 class Ranks:
     """Processes that run `function` of `file`, with torchrun's variables; `runner`: what
-    Python is given before the file; `on`: the command of a rank, as it runs elsewhere."""
+    Python is given before the file; `on`: the command of a rank, as it runs elsewhere. They
+    are forks, but for ranks with one of these, and where `forks` is False."""
 
-    def __init__(self, file, function, num=2, argument=None, runner=(),
-                 on=lambda rank, command: command, **environment):
+    def __init__(self, file, function, num=2, argument=None, runner=(), on=None, forks=True,
+                 **environment):
         common = {**os.environ, "WORLD_SIZE": str(num), "MASTER_ADDR": "127.0.0.1",
                   "MASTER_PORT": str(free_port()), "ARGUMENT": json.dumps(argument),
                   "OMP_NUM_THREADS": "1", **environment}
-        self.processes = [
-            subprocess.Popen(on(rank, [sys.executable, "-B", *runner, file, "--rank",
-                                       function]),
-                             env=dict(common, RANK=str(rank), LOCAL_RANK=str(rank)),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for rank in range(num)]
+        words = [file, "--rank", function]
+        self.processes = []
+        for rank in range(num):
+            own = dict(common, RANK=str(rank), LOCAL_RANK=str(rank))
+            if runner or on or not (forks and Forked.server):
+                command = [sys.executable, "-B", *runner, *words]
+                self.processes.append(subprocess.Popen(
+                    on(rank, command) if on else command, env=own, text=True,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+            else:
+                self.processes.append(Forked(words, own))
 
     def line(self, rank):
         """The next line that this rank prints."""
@@ -132,4 +224,13 @@ def main(functions):
         result = functions[sys.argv[2]](json.loads(os.environ["ARGUMENT"]))
         print(json.dumps(result), flush=True)
         return
-    unittest.main()
+    requests, Forked.server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sys.stdout.flush()
+    if os.fork():
+        requests.close()
+        unittest.main()
+    else:
+        Forked.server.close()
+        Forked.server = None
+        sys.argv = Forked.serve(requests)
+        runpy.run_path(sys.argv[0], run_name="__main__")  # anew: with its own variables
