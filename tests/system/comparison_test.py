@@ -15,7 +15,7 @@ EQUAL = ["setting", "seed", "accuracy", "loss", "steps", "push_wire_bytes",
 RUNS = ["--compare", "none,2bit", "--seed", "0,1"]
 NAMES = [("none", 0), ("none", 1), ("2bit", 0), ("2bit", 1)]
 # Of some seconds each.
-LONGER = ["--network", "mlp", "--benchmark", "1", "--num-epochs", "40",
+LONGER = ["--network", "mlp", "--benchmark", "1", "--num-epochs", "15",
           "--disp-batches", "20"]
 
 

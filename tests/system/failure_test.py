@@ -184,7 +184,7 @@ class Failure(SystemTest):
 
     def test_two_seconds_of_standstill_are_survived(self):
         run = self.start(["--network", "mlp", "--benchmark", "1",
-                          "--num-epochs", "10", "--disp-batches", "5",
+                          "--num-epochs", "1", "--disp-batches", "5",
                           "--link", "100mbit"])
         self.wait_for_training(run)
         pid = self.member("worker 1")

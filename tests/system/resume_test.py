@@ -331,16 +331,16 @@ class Resume(SystemTest):
     def test_other_numbers_of_members_need_a_flag(self):
         def training(workers, servers, *flags):
             return ["--network", "mlp", "--data", "digits", "--num-epochs",
-                    "2", "--lr", "0.01", "--gc-type", "2bit", "--gc-min-bytes",
+                    "1", "--lr", "0.01", "--gc-type", "2bit", "--gc-min-bytes",
                     "0", "--gc-reply", "reencode", "--batch-size", "16",
                     "--workers", str(workers), "--servers", str(servers),
-                    "--checkpoint", "ck", "--checkpoint-every", "200",
+                    "--checkpoint", "ck", "--checkpoint-every", "100",
                     "--keep", "3", *flags]
         self.run_to_end(training(4, 2))
         whole = self.summary()[0]
         self.assertGreater(whole["accuracy"], 0.9)
-        shutil.copytree(self.path("ck", "step-000000000200"),
-                        self.path("saved", "step-000000000200"))
+        shutil.copytree(self.path("ck", "step-000000000100"),
+                        self.path("saved", "step-000000000100"))
         for workers, servers, told in (
                 (2, 1, "workers '4', this run '2'; --reshard-residuals"),
                 (4, 3, "servers '2', this run '3'; --reshard-residuals sum or "
@@ -361,7 +361,7 @@ class Resume(SystemTest):
                 resuming = training(workers, servers, "--resume",
                                     "--reshard-residuals", way)
                 told = self.run_to_end(resuming).stdout()
-                self.assertIn("resumed from step 200", told)
+                self.assertIn("resumed from step 100", told)
                 end = self.summary()[0]
                 if workers == 4:  # nothing to do: the same bits
                     self.assertNotIn("reshard", told)
@@ -375,8 +375,8 @@ class Resume(SystemTest):
                                      r"most in fc\d")
                 # As many samples of 20,000 are behind: with half the workers
                 # after twice the batches.
-                left = 2 * (20000 // 16 // workers) - 200 * 4 // workers
-                self.assertEqual(end["steps"], 200 + left)
+                left = 20000 // 16 // workers - 100 * 4 // workers
+                self.assertEqual(end["steps"], 100 + left)
                 self.assertGreater(end["accuracy"], 0.85)  # 8: fewer steps
                 # What it wrote is of the new numbers.
                 again = self.run_to_end(resuming[:-2]).stdout()
