@@ -153,6 +153,25 @@ class Local(LaunchCase):
             with self.subTest(" ".join(words)):
                 self.assertIn(text, self.run_to_end(*words, code=code, seconds=20))
 
+    def test_the_secret_of_an_agent_that_was_killed_goes_with_the_next_start(self):
+        def folders():
+            return [os.path.join(self.folder, name) for name in os.listdir(self.folder)
+                    if name.startswith("telegrad-launch-")]
+
+        process = self.start("--", "/usr/bin/sleep", "1000")
+        self.wait_until(lambda: "/usr/bin/sleep 1000" in self.left().values(), "its process")
+        kept, = folders()
+        os.utime(kept, (0, 0))
+        self.start("--", "true").wait(60)
+        self.assertEqual(folders(), [kept])  # whoever lives keeps it
+        agent, = [pid for pid, line in self.left().items() if " -IS -c exec(" in line]
+        os.kill(agent, signal.SIGKILL)
+        process.wait(60)
+        self.assertEqual(os.listdir(kept), ["secret"])
+        os.utime(kept, (0, 0))
+        self.start("--", "true").wait(60)
+        self.assert_all_gone()
+
     def test_kubectl_gets_job_and_secret_on_its_standard_input(self):
         program = os.path.join(self.folder, "kubectl")
         with open(program, "w") as file:

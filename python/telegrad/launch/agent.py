@@ -7,6 +7,8 @@ standard output. When standard input ends, or is silent for too long, whoever st
 and all ends.
 """
 import ctypes
+import fcntl
+import glob
 import json
 import os
 import resource
@@ -20,6 +22,7 @@ import time
 
 SECRET_FILE = "@SECRET_FILE@"  # stands for its path in arguments and variables
 GRACE_S = 3  # between SIGTERM and SIGKILL
+SETTLED_S = 60  # a folder this old has its lock
 VERSION_S = 10
 LONGEST_LINE = 1 << 16
 # Of what has started this, and wrong for the processes that it starts.
@@ -66,6 +69,27 @@ def resolves(name):
         return True
     except OSError:
         return False
+
+
+def own_folder():
+    """A new one. Those of agents that were killed go: nobody holds their locks any more."""
+    for path in glob.glob(os.path.join(tempfile.gettempdir(), "telegrad-launch-*")):
+        try:
+            about = os.lstat(path)
+            if about.st_uid != os.geteuid() or time.time() - about.st_mtime < SETTLED_S:
+                continue
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(folder)
+        except OSError:
+            pass  # it is in use, or has gone
+    path = tempfile.mkdtemp(prefix="telegrad-launch-")
+    # Held until this process ends, however it does; its children do not get it.
+    fcntl.flock(os.open(path, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)
+    return path
 
 
 class Process:
@@ -138,7 +162,7 @@ class Agent:
         self.is_done = True  # once these have ended
         self.most_silence = message["most_silence"]
         if message["secret"]:
-            self.folder = tempfile.mkdtemp(prefix="telegrad-launch-")
+            self.folder = own_folder()
             self.secret = os.path.join(self.folder, "secret")
             file = os.open(self.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.write(file, bytes.fromhex(message["secret"]))
