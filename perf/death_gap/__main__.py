@@ -1,12 +1,15 @@
-"""How long workers that are left stand still when one of them is killed.
+"""How long workers stand still when one of them is killed, and when another one comes.
 
     TELEGRAD_TRAIN=build/release/trainer/telegrad-train \\
         python3 perf/death_gap [--workers 4] [--runs 5] [-- FLAGS of the trainer]
 
 Each run trains ResNet-20 with `2bit` and --elastic, with checkpoints in memory; one of
-the workers, another one in each run, is killed with SIGKILL between two checkpoints.
-Prints the seconds from the end of the last step before the death to that of the first
-one after it, as worker 0 has measured them, and how many steps were done once more.
+the workers, another one in each run, is killed with SIGKILL between two checkpoints, and
+the launcher starts it again. Prints the seconds from the end of the last step before the
+death to that of the first one after it, as worker 0 has measured them, and how many steps
+were done once more; the same of the step at which the new one comes in; and the seconds
+from the kill to the first step of all. Where the new one was there before the others went
+on, it is one pause.
 """
 import argparse
 import json
@@ -20,8 +23,8 @@ import tempfile
 import time
 
 TRAIN = os.environ.get("TELEGRAD_TRAIN", "build/release/trainer/telegrad-train")
-WENT_ON = re.compile(r"workers went on from step (\d+), ([\d.]+) s between two steps, "
-                     r"and did (\d+)")
+WENT_ON = re.compile(r"(\d+) workers? went on from step (\d+), ([\d.]+) s between two "
+                     r"steps, and did (\d+)")
 
 
 def parse():
@@ -44,17 +47,17 @@ def worker(parent, rank):
 
 
 def lose(options, rank):
-    """(seconds, steps done once more, seconds of a step) of a run that loses it."""
+    """What is printed of a run that loses it and gets another one."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="telegrad-gap-") as folder:
         command = [os.path.abspath(TRAIN), "--network", "resnet20", "--benchmark", "1",
                    "--batch-size", "8", "--image-shape", "3,32,32", "--num-examples",
                    str(8 * options.workers * 12 * options.every), "--num-epochs", "1",
                    "--workers", str(options.workers), "--gc-type", "2bit", "--mom", "0.9",
                    "--checkpoint", "ck", "--checkpoint-every", str(options.every),
-                   "--elastic", "1", "--disp-batches", str(options.every), *options.flags]
+                   "--elastic", f"1:{options.workers}", "--disp-batches", str(options.every), *options.flags]
         run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
-        seen, text = 0, []
+        seen, text, found, killed_at, whole_at = 0, [], [], 0, 0
         for line in run.stdout:
             text.append(line)
             seen += "checkpoint of step" in line
@@ -62,23 +65,35 @@ def lose(options, rank):
                 seen += 1
                 time.sleep(0.3)
                 os.kill(worker(run.pid, rank), signal.SIGKILL)
-        found = WENT_ON.search("".join(text))
-        if run.wait() != 0 or found is None:
+                killed_at = time.monotonic()
+            match = WENT_ON.search(line)
+            if match:
+                found.append(match.groups())
+                whole_at = time.monotonic()
+        if run.wait() != 0 or not found or found[-1][0] != str(options.workers):
             sys.exit("".join(text))
         with open(os.path.join(folder, "telegrad-out/summary.json"),
                   encoding="utf-8") as file:
             summary, = json.load(file)
-        return (float(found[2]), int(found[3]), summary["seconds"] / summary["steps"])
+    told = {"killed": rank, "gap_s": float(found[0][2]), "steps_again": int(found[0][3])}
+    if len(found) > 1:
+        told.update(join_gap_s=float(found[-1][2]), join_steps_again=int(found[-1][3]))
+    told.update(whole_after_s=round(whole_at - killed_at, 2),
+                step_s=round(summary["seconds"] / summary["steps"], 3))
+    return told
 
 
 def main():
     options = parse()
     runs = [lose(options, number % options.workers) for number in range(options.runs)]
-    gaps = [gap for gap, _, _ in runs]
-    for number, (gap, again, step_s) in enumerate(runs):
-        print(json.dumps({"killed": number % options.workers, "gap_s": gap,
-                          "steps_again": again, "step_s": round(step_s, 3)}))
-    print(json.dumps({"median_s": statistics.median(gaps), "most_s": max(gaps)}))
+    for told in runs:
+        print(json.dumps(told))
+    total = {}
+    for name in ("gap_s", "join_gap_s", "whole_after_s"):
+        values = [told[name] for told in runs if name in told]
+        if values:
+            total[name] = {"median": statistics.median(values), "most": max(values)}
+    print(json.dumps(total))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def training(epochs="4", every="10"):
             "--checkpoint-every", every, "--gc-type", "2bit", "--mom", "0.9"]
 
 
-WENT_ON = re.compile(r"(\d) workers went on from step (\d+), ([\d.]+) s "
+WENT_ON = re.compile(r"(\d) workers? went on from step (\d+), ([\d.]+) s "
                      r"between two steps, and did (\d+) of them once more")
 
 
@@ -27,8 +27,8 @@ class Elastic(PlacedTest):
         return sorted(int(name[5:]) for name in names
                       if re.fullmatch(r"step-\d+", name))
 
-    def result(self):
-        run, = self.summary()
+    def result(self, out="telegrad-out"):
+        run, = self.summary(out)
         return run["weights_sha256"], run["accuracy"], run["steps"]
 
     def lose(self, victims, flags, after=3):
@@ -54,16 +54,16 @@ class Elastic(PlacedTest):
                          "--reshard-residuals", "sum"], seconds=120)
         return self.result()
 
-    def check_same_as_resumed(self, victim, *more):
+    def check_same_as_resumed(self, victim, *more, left=2, first=(), then=()):
         flags = [*training(), *more]
-        run, told = self.lose([victim], [*flags, "--elastic", "1"])
+        run, told = self.lose([victim], [*flags, *first, "--elastic", "1"])
         (workers, step, seconds, again), = told
-        self.assertEqual(workers, "2")
+        self.assertEqual(workers, str(left))
         self.assertLess(float(seconds), 5, run.output())
         self.assertLessEqual(int(again), 10, run.output())
         self.assertIn(victim.replace(" ", "/"), run.stdout())
         own = self.result()
-        self.assertEqual(self.resumed(flags, 2, int(step)), own)
+        self.assertEqual(self.resumed([*flags, *then], left, int(step)), own)
 
     def test_the_others_go_on_with_the_bits_of_a_run_that_was_resumed(self):
         self.check_same_as_resumed("worker 1")
@@ -74,6 +74,39 @@ class Elastic(PlacedTest):
 
     def test_workers_that_sum_for_each_other_go_on(self):
         self.check_same_as_resumed("worker 2", "--kv-store", "allreduce")
+
+    def test_one_of_several_servers_may_die(self):
+        self.check_same_as_resumed("server 1", first=("--servers", "2"),
+                                   then=("--servers", "1"), left=3)
+
+    def test_the_only_server_ends_the_job_and_resume_goes_on(self):
+        flags = [*training(epochs="1000"), "--workers", "2", "--servers", "1"]
+        run = self.start([*flags, "--elastic", "1:2"])
+        wait_until(lambda: len(self.steps()) >= 2, 60)
+        os.kill(self.member("server 0"), signal.SIGKILL)
+        self.assertEqual(self.wait(run, 20), 23, run.output())
+        line, = run.fatal_lines()
+        self.assertRegex(line["dead"][0], "server/0@")
+        self.assertIn("--resume goes on", line["message"])
+        step = self.steps()[-1]
+        again = self.start([*flags, "--elastic", "1:2", "--resume"])
+        self.assertTrue(wait_until(lambda: self.steps()[-1] > step, 60),
+                        again.output())
+        again.process.terminate()
+
+    def test_a_killed_one_has_another_in_its_place(self):
+        flags = training(epochs="8")
+        run = self.start([*flags, "--workers", "3", "--elastic", "1:3"])
+        wait_until(lambda: len(self.steps()) >= 3, 60)
+        os.kill(self.member("worker 1"), signal.SIGKILL)
+        self.assertEqual(self.wait(run, 120), 0, run.output())
+        told = WENT_ON.findall(run.stdout())
+        workers, step, _, again = told[-1]
+        self.assertEqual(workers, "3", run.output())
+        if len(told) > 1:  # else it was there before the others went on
+            self.assertEqual((told[0][0], again), ("2", "0"), run.output())
+        own = self.result()
+        self.assertEqual(self.resumed(flags, 3, int(step)), own)
 
     def test_before_the_first_checkpoint_all_begin_anew(self):
         run = self.start([*training(every="100epochs"), "--workers", "3",
@@ -93,39 +126,79 @@ class Elastic(PlacedTest):
         (workers, *_), = WENT_ON.findall(run.stdout())
         self.assertEqual(workers, "2")
 
-    def test_one_comes_in_place_of_another(self):
-        flags = training(epochs="1000")
-        runs = self.start_dmlc([*flags, "--elastic", "1"])
+    def check_comes_in(self, first, flags, env, workers):
+        """Another worker, without which no step is done twice."""
+        before = len(WENT_ON.findall(first.stdout()))
+        newcomer = self.start(flags, env=env)
+        self.assertTrue(wait_until(
+            lambda: len(WENT_ON.findall(first.stdout())) > before, 60),
+            first.output() + newcomer.output())
+        now, step, seconds, again = WENT_ON.findall(first.stdout())[-1]
+        self.assertEqual((now, again), (str(workers), "0"))
+        self.assertLess(float(seconds), 5)
+        self.assertRegex(newcomer.stderr(), "the job is at step .* comes in")
+        return newcomer, int(step)
+
+    def test_others_come_into_a_job_and_wrong_ones_do_it_no_harm(self):
+        flags = [*training(epochs="1000"), "--elastic", "1:3"]
+        runs = self.start_dmlc(flags)
         wait_until(lambda: len(self.steps()) >= 2, 60)
         first, lost = runs["worker 0"], runs.pop("worker 1")
         lost.process.kill()
         self.assertTrue(wait_until(
             lambda: WENT_ON.findall(first.stdout()), 60), first.output())
-        other = self.start([*flags, "--elastic", "1", "--lr", "1"],
-                           env=lost.env)
-        self.assertEqual(self.wait(other, 60), 31, other.output())
-        self.assertIn("--lr", other.stderr())
-        runs["worker 1"] = self.start([*flags, "--elastic", "1"], env=lost.env)
-        self.assertTrue(wait_until(
-            lambda: len(WENT_ON.findall(first.stdout())) == 2, 60),
-            first.output())
+        with open(os.open(self.path("secret"), os.O_CREAT | os.O_WRONLY, 0o600),
+                  "w") as file:
+            file.write("s" * 32)
+        for flag, value, code, words in (
+                ("--lr", "1", 31, "--lr: worker/0 has 0.05, worker/1 has 1"),
+                ("--secret-file", "secret", 30, "secret")):
+            others = [word for name, word in zip(["", *flags], flags)
+                      if flag not in (name, word)]
+            wrong = self.start([*others, flag, value], env=lost.env)
+            self.assertEqual(self.wait(wrong, 60), code, wrong.output())
+            self.assertIn(words, wrong.stderr())
+        self.check_comes_in(first, flags, lost.env, workers=2)
         self.assertRegex(first.stdout(), "worker/1@.* has joined the job; 2 ")
-        runs["worker 1"].process.kill()
+        env = {**lost.env}
+        del env["DMLC_WORKER_ID"]
+        last, _ = self.check_comes_in(first, flags, env, workers=3)
+        wrong = self.start(flags, env=env)
+        self.assertEqual(self.wait(wrong, 60), 31, wrong.output())
+        self.assertIn("one worker too many: the job takes 3", wrong.stderr())
+        last.process.kill()
         self.assertTrue(wait_until(
-            lambda: len(WENT_ON.findall(first.stdout())) == 3, 60),
+            lambda: WENT_ON.findall(first.stdout())[-1][0] == "2", 60),
             first.output())
         runs["scheduler"].process.terminate()
         self.wait_all([first, runs["server 0"]], code=33)
 
+    def test_one_more_gives_the_bits_of_a_run_that_was_resumed_with_it(self):
+        flags = [*training(epochs="12"), "--kv-store", "allreduce"]
+        runs = self.start_dmlc([*flags, "--elastic", "2:3"], servers=0)
+        wait_until(lambda: len(self.steps()) >= 2, 60)
+        first = runs["worker 0"]
+        env = {**first.env}
+        del env["DMLC_WORKER_ID"]
+        newcomer, step = self.check_comes_in(
+            first, [*flags, "--elastic", "2:3", "--out", "other"], env, 3)
+        self.wait_all([*runs.values(), newcomer])
+        own = self.result("out-worker-0")
+        self.assertEqual(self.resumed(flags, 3, step), own)
+
     def test_fewer_than_the_least_end_with_20_and_a_checkpoint(self):
         run = self.start([*training(epochs="1000"), "--workers", "3",
-                          "--elastic", "3"])
+                          "--elastic", "2"])
         wait_until(lambda: len(self.steps()) >= 2, 60)
         os.kill(self.member("worker 1"), signal.SIGKILL)
+        wait_until(lambda: WENT_ON.findall(run.stdout()), 60)
+        os.kill(self.member("worker 2"), signal.SIGKILL)
         self.assertEqual(self.wait(run, 20), 20, run.output())
         line, = run.fatal_lines()
-        self.assertEqual(line["below_min_workers"], {"left": 2, "min": 3})
+        self.assertEqual(line["below_min_workers"], {"left": 1, "min": 2})
+        self.assertIn("1 is left", line["message"])
         self.assertIn("--resume goes on", line["message"])
+        self.assertEqual(line["epoch"], 2)
 
     def test_nobody_dies_and_the_bits_are_the_same(self):
         shas = []
@@ -139,6 +212,8 @@ class Elastic(PlacedTest):
         saving = [*ENDLESS, "--checkpoint", "ck"]
         for flags, words in (
                 ([*saving, "--elastic", "0"], "--elastic"),
+                ([*saving, "--elastic", "2:1"], "such as 2 or 2:4"),
+                ([*saving, "--workers", "4", "--elastic", "2:3"], "4 or more"),
                 ([*saving, "--workers", "2", "--elastic", "3"], "1 to 2"),
                 ([*ENDLESS, "--elastic", "1"], "needs --checkpoint"),
                 ([*saving, "--elastic", "1", "--kv-store", "local"],

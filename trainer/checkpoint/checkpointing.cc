@@ -20,6 +20,7 @@
 #include "base/exit_code.h"
 #include "base/json_fields.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/elastic.h"
 #include "kvstore/job/path/gather_numbers.h"
 #include "trainer/checkpoint/checkpoint_part.h"
 #include "trainer/flags/checkpoint_flags.h"
@@ -212,8 +213,11 @@ absl::Status Checkpointing::Hold() {
 bool Checkpointing::IsDueAfterStep(int64_t step) const {
   const auto interval =
       ParseCheckpointInterval(context_.options.checkpoint_every);
-  return !context_.options.checkpoint.empty() && interval.ok() &&
-         (is_asked_for_ ||
+  const TrainOptions& options = context_.options;
+  const bool may_differ = options.elastic.min > 0 && options.local_steps > 0 &&
+                          step % options.local_steps != 0;
+  return !options.checkpoint.empty() && interval.ok() &&
+         ((is_asked_for_ && !may_differ) ||
           (interval->steps > 0 && step % interval->steps == 0));
 }
 
@@ -230,12 +234,13 @@ absl::Status Checkpointing::AskAfterStep(int64_t step) {
   }
   const TimePoint now = Clock::now();
   const int64_t steps = step - std::exchange(last_question_.step, step);
-  double asked = TakeSignal() ? 1 : 0;
+  const bool is_signalled = TakeSignal();
+  double asked = is_signalled || context_.store.group().Newcomers() > 0 ? 1 : 0;
   double seconds = ToSeconds(now - std::exchange(last_question_.time, now)) /
                    static_cast<double>(steps);
   RETURN_IF_ERROR(GatherSlowest(context_.store.group(), "checkpoint asked for",
                                 {{{.value = &asked}, {.value = &seconds}}}));
-  is_asked_for_ = asked > 0;
+  is_asked_for_ |= asked > 0;
   // Steps can become longer.
   next_question_ = step + std::clamp<int64_t>(
                               static_cast<int64_t>(1 / std::max(seconds, 1e-6)),
@@ -297,7 +302,7 @@ absl::StatusOr<std::string> Checkpointing::WritePart(
   return writer->Finish();
 }
 
-absl::Status Checkpointing::SaveOnce(const Cursor& cursor) {
+absl::StatusOr<bool> Checkpointing::SaveOnce(const Cursor& cursor) {
   const bool is_first = context_.store.group().rank() == 0;
   ASSIGN_OR_RETURN(
       const std::vector<std::string> folders,
@@ -311,6 +316,7 @@ absl::Status Checkpointing::SaveOnce(const Cursor& cursor) {
       const std::vector<std::string> hashes,
       Share("checkpoint parts", WritePart(folders[0], cursor, optimizer)));
   absl::StatusOr<std::string> whole("");
+  if (is_first && context_.store.group().Newcomers() > 0) whole = kLettingIn;
   if (is_first) {
     Manifest manifest{.step = cursor.step, .facts = MakeFacts()};
     const int num_epochs = context_.options.num_epochs;
@@ -326,19 +332,26 @@ absl::Status Checkpointing::SaveOnce(const Cursor& cursor) {
         folder_.Commit(folders[0], manifest, context_.options.keep);
     if (!status.ok()) whole = status;
   }
-  return Share("checkpoint end", whole).status();
+  ASSIGN_OR_RETURN(const std::vector<std::string> ends,
+                   Share("checkpoint end", whole));
+  return ends[0] == kLettingIn;
+}
+
+absl::Status Checkpointing::LetIn() {
+  return context_.store.group().Gather(kLettingIn, "").status();
 }
 
 absl::Status Checkpointing::Save(const Cursor& cursor) {
   const TimePoint start = Clock::now();
-  const absl::Status status = SaveOnce(cursor);
+  const absl::StatusOr<bool> saved = SaveOnce(cursor);
+  const absl::Status& status = saved.status();
   TakeSignal();  // some launchers send it to all workers
   is_asked_for_ = false;
   if (status.ok()) {
     num_failed_ = 0;
     context_.observer.OnNotice(absl::StrFormat(
         "checkpoint of step %d in %.1f s", cursor.step, SecondsSince(start)));
-    return absl::OkStatus();
+    return *saved ? LetIn() : absl::OkStatus();
   }
   if (!absl::IsAborted(status)) return status;  // not the disk
   if (context_.store.group().rank() == 0) folder_.Discard();

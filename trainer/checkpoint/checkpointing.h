@@ -39,13 +39,13 @@ class Checkpointing {
   // As --checkpoint-every has it, or asked for in the step before.
   bool IsDueAfterStep(int64_t step) const;
   bool IsDueAfterEpoch(int epoch) const;
-  // Behind each step that has none: where SIGUSR1 asked any worker for one, the
-  // next step has. Workers ask each other once a second, in each step where
-  // steps are longer.
+  // Behind each step that has none: where SIGUSR1 asked any worker for one, or
+  // newcomers wait, the next step has at which all have the same weights.
+  // Workers ask each other once a second, in each step where steps are longer.
   absl::Status AskAfterStep(int64_t step);
   // The tensors of `replicas` and `cursor`, while no sum is under way. What
   // fails is told, and training goes on; the third time in a row is an error
-  // with exit code 41.
+  // with exit code 41. Where newcomers wait for it, an error has a seat.
   absl::Status Save(const Cursor& cursor);
   // The newest that is whole for all workers, tensors included; nullopt unless
   // --resume is given. Exit code 40: there is none; 31: it is of another run.
@@ -74,7 +74,10 @@ class Checkpointing {
   absl::StatusOr<OpenedPart> Open(const Manifest& manifest, int rank) const;
   absl::StatusOr<std::string> ReadState(const Manifest& manifest);
   double StepPerNorm(const Manifest& manifest) const;
-  absl::Status SaveOnce(const Cursor& cursor);
+  // Whether newcomers wait, which come in now.
+  absl::StatusOr<bool> SaveOnce(const Cursor& cursor);
+  // An error that has a seat: with them all begin from what was saved.
+  absl::Status LetIn();
   absl::StatusOr<Cursor> ReadPart(const Manifest& manifest);
   // The texts of all workers; Aborted with the first one's error, if any.
   absl::StatusOr<std::vector<std::string>> Share(

@@ -15,7 +15,7 @@ absl::Status CheckReshardFlag(const TrainOptions& options) {
         absl::StrCat("--reshard-residuals: ", why));
   };
   if (options.reshard_residuals.empty()) return absl::OkStatus();
-  if (!options.resume && options.elastic == 0) {
+  if (!options.resume && options.elastic.min == 0) {
     return refuse("it is for --resume and --elastic");
   }
   if (options.laboratory.emulate_workers > 0) {
@@ -74,11 +74,18 @@ void AddCheckpointFlags(CLI::App& app, TrainOptions& options) {
                  "up and deals out what codecs hold back, drop forgets it")
       ->check(CLI::IsMember({"sum", "drop"}))
       ->group(group);
-  app.add_option("--elastic", options.elastic,
-                 "when workers die and so many are left, these go back to the "
-                 "newest checkpoint and on from there; without it a death ends "
-                 "the job")
-      ->check(CLI::Range(1, 65535))
+  app.add_option_function<std::string>(
+         "--elastic",
+         [&options](const std::string& text) {
+           options.elastic = ParseElastic(text).value_or(ElasticLimits());
+         },
+         "MIN or MIN:MAX: when workers die and MIN are left, these go back to "
+         "the newest checkpoint and on from there; others may come, up to MAX, "
+         "and who started the workers starts one again that was killed; "
+         "without it a death ends the job")
+      ->check([](const std::string& text) {
+        return std::string(ParseElastic(text).status().message());
+      })
       ->group(group);
   app.add_option("--show-checkpoint", options.show_checkpoint,
                  "print what the checkpoints of a folder hold, and end")
@@ -104,7 +111,7 @@ absl::StatusOr<CheckpointInterval> ParseCheckpointInterval(
 absl::Status CheckCheckpointFlags(const TrainOptions& options) {
   RETURN_IF_ERROR(CheckReshardFlag(options));
   if (options.checkpoint.empty()) {
-    if (!options.resume && options.elastic == 0) return absl::OkStatus();
+    if (!options.resume && options.elastic.min == 0) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat(options.resume ? "--resume" : "--elastic",
                      " needs --checkpoint DIR, where to ",
@@ -112,7 +119,7 @@ absl::Status CheckCheckpointFlags(const TrainOptions& options) {
   }
   ASSIGN_OR_RETURN(const CheckpointInterval interval,
                    ParseCheckpointInterval(options.checkpoint_every));
-  if (options.elastic > 0) RETURN_IF_ERROR(CheckElastic(options, interval));
+  if (options.elastic.min > 0) RETURN_IF_ERROR(CheckElastic(options, interval));
   if (options.settings.size() > 1 || options.seeds.size() > 1) {
     return absl::InvalidArgumentError(
         "--checkpoint is for one setting and one seed, so that a folder is of "

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "kvstore/job/control/elastic.h"
 #include "kvstore/job/launch/placement.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/program/member_flags.h"
@@ -83,7 +84,7 @@ struct TrainOptions : MemberFlags {
   // --resume where there is a checkpoint, else from the start: of workers that
   // go on without others.
   bool may_begin_anew = false;
-  int elastic = 0;  // how few workers may go on; 0: none without all
+  ElasticLimits elastic;
   std::string reshard_residuals;  // sum, drop; empty: the same numbers
   std::string show_checkpoint;
   float mom = 0.9f;

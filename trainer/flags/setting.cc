@@ -102,11 +102,11 @@ namespace {
 // Where workers of a host cannot sum first it is off, unless it was asked for.
 absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
   const char* const why_not =
-      !traits.has_workers     ? "has nothing to sum in one process"
-      : traits.is_async       ? "makes workers of a host wait for each other"
-      : options.elastic > 0   ? "and --elastic has one pusher for several"
-      : !options.gpus.empty() ? "sums in host memory, not on --gpus"
-                              : nullptr;
+      !traits.has_workers       ? "has nothing to sum in one process"
+      : traits.is_async         ? "makes workers of a host wait for each other"
+      : options.elastic.min > 0 ? "and --elastic has one pusher for several"
+      : !options.gpus.empty()   ? "sums in host memory, not on --gpus"
+                                : nullptr;
   if (why_not == nullptr) return absl::OkStatus();
   if (options.tier_one == "on") {
     return absl::InvalidArgumentError(
@@ -115,7 +115,7 @@ absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
   }
   // With --gpus the planner says it: a checkpoint has what was asked for, so
   // that a run on the CPU goes on from it.
-  if (!traits.has_workers || traits.is_async || options.elastic > 0) {
+  if (!traits.has_workers || traits.is_async || options.elastic.min > 0) {
     options.tier_one = "off";
   }
   return absl::OkStatus();

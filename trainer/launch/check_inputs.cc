@@ -125,7 +125,8 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
     tensors.push_back({each.name, each.num_elements});
   }
   RETURN_IF_ERROR(CheckPlannedTensors(options, tensors));
-  return CheckNumSamples(options, known, samples);
+  return CheckNumSamples(
+      options, std::max(known, options.elastic.max * options.devices), samples);
 }
 
 absl::Status CheckSecurity(const TrainOptions& options) {
@@ -164,10 +165,14 @@ absl::Status CheckWorkers(const TrainOptions& options,
 }
 
 absl::Status CheckElastic(const TrainOptions& options, int workers) {
-  if (options.elastic <= workers) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--elastic ", options.elastic, " of ", workers,
-                   " workers: it takes 1 to ", workers));
+  const auto [min, max] = options.elastic;
+  const auto refuse = [&](const auto&... range) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--elastic of ", workers, " workers: it takes ", range...));
+  };
+  if (min > workers) return refuse("as MIN 1 to ", workers, ", not ", min);
+  if (max == 0 || max >= workers) return absl::OkStatus();
+  return refuse("as MAX ", workers, " or more, not ", max);
 }
 
 // Where this process may write: each worker its part, the first one results.
@@ -207,7 +212,7 @@ absl::Status CheckInputs(const TrainOptions& options,
   // A setting with flags of its own is checked with these.
   const bool is_whole = options.settings.front().own == nullptr;
   // Who comes in place of a dead worker finds checkpoints of its job.
-  const bool may_replace = options.elastic > 0 && placement.has_value();
+  const bool may_replace = options.elastic.min > 0 && placement.has_value();
   if (!options.checkpoint.empty() && is_whole && !may_replace) {
     RETURN_IF_ERROR(CheckCheckpointFolder(options, !placement.has_value()));
   }

@@ -17,6 +17,9 @@ namespace {
 // by then (it was stopped, say) is killed.
 constexpr Duration kTeardownGrace = std::chrono::seconds(3);
 
+// A member that is killed again and again will be.
+constexpr size_t kMostReplacements = 100;
+
 }  // namespace
 
 LocalCluster::LocalCluster(const TrainOptions& options, const ComparedRun& run,
@@ -51,7 +54,7 @@ bool LocalCluster::Spawn(NodeId id) {
   if (!start_.ok()) return false;
   // Rank 0 reports, whoever that is in time.
   const bool is_reporter =
-      id.role == Role::kWorker && (id.rank == 0 || options_.elastic > 0);
+      id.role == Role::kWorker && (id.rank == 0 || options_.elastic.min > 0);
   readers_.push_back(
       std::make_unique<ReportReader>(is_reporter ? observer_ : nullptr));
   return true;
@@ -130,22 +133,38 @@ bool LocalCluster::ReadReport(size_t index) {
 
 void LocalCluster::Reap() {
   children_.Reap();
-  for (size_t i = 0; i < readers_.size(); ++i) {
+  const size_t count = readers_.size();  // Replace starts others
+  for (size_t i = 0; i < count; ++i) {
     const ChildProcesses::Child& child = children_.all()[i];
     if (!child.has_ended) continue;
     while (child.reports.is_open() && ReadReport(i)) {
     }
     children_.CloseReports(i);
     const bool is_scheduler = child.id.role == Role::kScheduler;
-    const bool is_elastic = options_.elastic > 0;
+    const bool is_elastic = options_.elastic.min > 0;
     if (child.Result().ok()) {
       if (is_scheduler && is_elastic && ended_at_ == TimePoint()) {
         ended_at_ = Clock::now();
       }
     } else if (!has_failed() && (is_scheduler || !is_elastic)) {
       failed_at_ = Clock::now();
+    } else if (options_.elastic.max > 0) {
+      Replace(i);
     }
   }
+}
+
+void LocalCluster::Replace(size_t index) {
+  const ChildProcesses::Child& child = children_.all()[index];
+  const bool may_come =
+      child.was_killed() || ExitCodeOf(child.Result()) == ExitCode::kFenced;
+  if (!may_come || has_failed() || ended_at_ != TimePoint() ||
+      replaced_.size() == kMostReplacements ||
+      !replaced_.insert(index).second) {
+    return;
+  }
+  const NodeId id = child.id;
+  if (!Spawn(id)) start_ = absl::OkStatus();  // the others go on
 }
 
 // Who was declared dead and only stands still does not end by itself.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,8 @@ class LocalCluster {
   // What child `index` has written; false at its end.
   bool ReadReport(size_t index);
   void Reap();
+  // Another one in the place of a member that was killed.
+  void Replace(size_t index);
   void EndTheDead() const;
 
   const TrainOptions& options_;
@@ -61,6 +64,7 @@ class LocalCluster {
   ChildProcesses children_;
   absl::Status start_;  // how the last child's start went
   std::vector<std::unique_ptr<ReportReader>> readers_;  // one for each child
+  std::set<size_t> replaced_;                           // children
   TimePoint failed_at_;
   TimePoint ended_at_;  // the job, in order
 };

@@ -552,21 +552,29 @@ absl::StatusOr<RunSummary> Training::Run() {
 
 }  // namespace
 
-absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
-  const TrainOptions& options = context.options;
+absl::Status LoadForTraining(const TrainOptions& options, uint64_t seed,
+                             std::optional<DatasetPair>& data) {
   ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
   RETURN_IF_ERROR(framework->configure(1, options.tf32));
-  ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
-  const bool is_there = context.data.has_value();
-  if (options.benchmark && !is_there) {
+  if (data.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const NetworkSpec spec, RequestedSpec(options));
+  if (options.benchmark) {
     const int64_t samples =
         NumNoiseSamples(options, options.workers * options.devices);
-    context.data.emplace().train =
-        MakeNoise(SamplesOf(spec), context.seed, static_cast<size_t>(samples));
-  } else if (!is_there) {
-    ASSIGN_OR_RETURN(context.data,
-                     LoadDataset(options.data, RequestedData(options, spec)));
+    data.emplace().train =
+        MakeNoise(SamplesOf(spec), seed, static_cast<size_t>(samples));
+    return absl::OkStatus();
   }
+  ASSIGN_OR_RETURN(data,
+                   LoadDataset(options.data, RequestedData(options, spec)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
+  const TrainOptions& options = context.options;
+  RETURN_IF_ERROR(LoadForTraining(options, context.seed, context.data));
+  ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
+  ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   if (!options.benchmark) {
     Fit(context.data->train, spec);
     RETURN_IF_ERROR(AgreeOnData(context.store.group(), *context.data));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/fatal_event.h"
 #include "kvstore/server.h"
@@ -38,13 +39,21 @@ class FirstWorkerObserver : public TrainObserver {
   TrainObserver& observer_;
 };
 
-absl::StatusOr<RunSummary> RunTraining(RunContext& context) {
+// As `run` returns, so that the others are told of what it throws.
+template <typename Run>
+auto WithMemory(const Run& run) -> decltype(run()) {
   try {
-    return IsProfile(context.options.network) ? BenchmarkProfile(context)
-                                              : TrainNetwork(context);
-  } catch (const std::bad_alloc&) {  // so that the others are told
+    return run();
+  } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory for this training");
   }
+}
+
+absl::StatusOr<RunSummary> RunTraining(RunContext& context) {
+  return WithMemory([&] {
+    return IsProfile(context.options.network) ? BenchmarkProfile(context)
+                                              : TrainNetwork(context);
+  });
 }
 
 // What a worker keeps when others die and it goes on.
@@ -88,6 +97,11 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinAs(const StoreTraits& traits,
     options.may_begin_anew |= !options.resume;
     options.resume = true;
     if (options.reshard_residuals.empty()) options.reshard_residuals = "sum";
+    if (!life.outlived.has_value()) {
+      LogInfo("came in as ", ToString((*group)->id()), " of ",
+              (*group)->num_workers(), " workers, in epoch ",
+              (*group)->membership().epoch);
+    }
   }
   return group;
 }
@@ -150,9 +164,10 @@ void RunContext::AfterStep(int64_t step) {
   const TimePoint now = Clock::now();
   if (outlived.has_value()) {
     Warn(absl::StrFormat(
-        "%s; %d workers went on from step %d, %.2f s between two steps, and "
+        "%s; %d worker%s went on from step %d, %.2f s between two steps, and "
         "did %d of them once more",
-        outlived->what, store.group().num_workers(), step - 1,
+        outlived->what, store.group().num_workers(),
+        store.group().num_workers() == 1 ? "" : "s", step - 1,
         ToSeconds(now - outlived->at),
         std::max<int64_t>(0, outlived->num_steps - step + 1)));
     outlived.reset();
@@ -165,10 +180,15 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                          uint64_t seed, DistOptions dist,
                          MachineDetection& detection, TrainObserver& observer) {
   Life life{.options = options};
+  if (options.elastic.min > 0 && !IsProfile(options.network)) {
+    // The others stand still from when a newcomer is in until it has these.
+    RETURN_IF_ERROR(
+        WithMemory([&] { return LoadForTraining(options, seed, life.data); }));
+  }
   for (;;) {
     const absl::Status status =
         RunOnce(setting, seed, dist, detection, observer, life);
-    if (options.elastic == 0 || !life.seat.has_value()) return status;
+    if (options.elastic.min == 0 || !life.seat.has_value()) return status;
     dist.wanted_rank = *std::exchange(life.seat, std::nullopt);
   }
 }

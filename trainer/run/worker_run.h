@@ -73,6 +73,11 @@ struct RunContext {
   void AfterStep(int64_t step);
 };
 
+// What a worker needs before it has met the others: the framework, and `data`
+// where there are none.
+absl::Status LoadForTraining(const TrainOptions& options, uint64_t seed,
+                             std::optional<DatasetPair>& data);
+
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context);
 absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context);
 

@@ -38,6 +38,7 @@ class JobClient : public Job {
   std::vector<std::string> Notes() override;
   void Leave() override;
   std::vector<int> Left() override;
+  int Newcomers() override { return newcomers_; }
   absl::Status WaitForEnd(TimePoint deadline) override;
 
  private:
@@ -80,6 +81,7 @@ class JobClient : public Job {
   std::vector<std::string>
       beside_scheduler_;  // members in its process; as well
   std::atomic<int64_t> step_{0};
+  std::atomic<int> newcomers_{0};
   std::atomic<bool> is_stopping_{false};
   WakeEvent wake_;
 
@@ -89,6 +91,7 @@ class JobClient : public Job {
   TimePoint last_turn_;
   TimePoint next_beat_;
   TimePoint start_by_;
+  bool has_word_ = false;  // on_wait was told why this one is not in
 
   Mutex mutex_;
   CondVar changed_;

@@ -24,6 +24,18 @@ Duration LateGuard(const ControlTiming& timing) {
   return std::min<Duration>(seconds(2), timing.dead / 5);
 }
 
+// When this process was: another one that gets its pid has another time.
+uint64_t WhenBorn() {
+  static const auto born = static_cast<uint64_t>(
+      std::chrono::system_clock::now().time_since_epoch().count());
+  return born;
+}
+
+void Say(const JoinRequest& request, const std::string& why_it_waits) {
+  if (request.on_wait) return request.on_wait(why_it_waits);
+  LogInfo(why_it_waits);
+}
+
 Duration Turn(const ControlTiming& timing) {
   return std::clamp<Duration>(timing.heartbeat / 2, milliseconds(5),
                               milliseconds(100));
@@ -41,6 +53,7 @@ void JobClient::Run() {
   join.wanted = {request_.role, request_.wanted_rank};
   join.host = OwnHostName();
   join.pid = getpid();
+  join.born = WhenBorn();
   join.facts = request_.facts;
   connection->Send(MakeFrame(EncodeRecord(join)));
   last_heard_ = last_turn_ = next_beat_ = Clock::now();
@@ -114,6 +127,12 @@ absl::Status JobClient::ReadRecords(FrameConnection& connection) {
 
 absl::Status JobClient::OnRecord(const Record& record) {
   if (const auto* beat = std::get_if<BeatRecord>(&record)) {
+    newcomers_ = beat->newcomers;
+    if (!beat->note.empty()) {
+      // As long as the scheduler says so: others have a step to end.
+      start_by_ = last_heard_ + request_.timing.join + request_.timing.dead;
+      if (!std::exchange(has_word_, true)) Say(request_, beat->note);
+    }
     MutexLock lock(&mutex_);
     notes_ = beat->notes;
     left_ = beat->left;
@@ -256,17 +275,17 @@ void JobClient::LoseScheduler(absl::string_view why, ExitCode code) {
 // is called before anyone who waits is woken: it knows best how to end.
 void JobClient::Close(absl::Status join_status, const FatalEvent* failure) {
   bool is_for_handler = false;
+  FatalEvent event;
+  if (failure != nullptr) event = *failure;
   {
     MutexLock lock(&mutex_);
     // A member that is leaving has nothing more to lose.
-    is_for_handler =
-        failure != nullptr && is_joined_ &&
-        !(is_leaving_ && failure->code == ExitCode::kSchedulerLost);
+    is_for_handler = failure != nullptr && is_joined_ &&
+                     !(is_leaving_ && event.code == ExitCode::kSchedulerLost);
+    if (is_joined_) event.epoch = membership_.epoch;
   }
   if (is_for_handler && request_.on_fatal) {
-    FatalEvent event = *failure;
     event.self = ToString(membership_.self);
-    event.epoch = membership_.epoch;
     event.step = step_;
     request_.on_fatal(event);
   }
@@ -274,8 +293,8 @@ void JobClient::Close(absl::Status join_status, const FatalEvent* failure) {
   is_closed_ = true;
   join_status_ = std::move(join_status);
   if (failure != nullptr) {
-    failure_ = *failure;
-    join_status_ = StatusOf(*failure);
+    failure_ = event;
+    join_status_ = StatusOf(event);
   }
   changed_.NotifyAll();
 }

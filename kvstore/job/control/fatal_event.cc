@@ -10,7 +10,19 @@
 namespace telegrad {
 namespace {
 
-constexpr char kSeat[] = "telegrad/seat";  // a status's payload
+// Payloads of a status.
+constexpr char kSeat[] = "telegrad/seat";
+constexpr char kEpoch[] = "telegrad/epoch";
+
+template <typename Number>
+std::optional<Number> NumberOf(const absl::Status& status, const char* name) {
+  Number number = 0;
+  const auto text = status.GetPayload(name);
+  if (!text.has_value() || !absl::SimpleAtoi(std::string(*text), &number)) {
+    return std::nullopt;
+  }
+  return number;
+}
 
 }  // namespace
 
@@ -40,16 +52,16 @@ absl::Status StatusOf(const FatalEvent& event) {
   if (event.seat >= 0) {
     status.SetPayload(kSeat, absl::Cord(absl::StrCat(event.seat)));
   }
+  status.SetPayload(kEpoch, absl::Cord(absl::StrCat(event.epoch)));
   return status;
 }
 
 std::optional<int> SeatOf(const absl::Status& status) {
-  int seat = 0;
-  const auto text = status.GetPayload(kSeat);
-  if (!text.has_value() || !absl::SimpleAtoi(std::string(*text), &seat)) {
-    return std::nullopt;
-  }
-  return seat;
+  return NumberOf<int>(status, kSeat);
+}
+
+uint64_t EpochOf(const absl::Status& status) {
+  return NumberOf<uint64_t>(status, kEpoch).value_or(0);
 }
 
 }  // namespace telegrad

@@ -20,7 +20,7 @@ struct FatalEvent {
   // >= 0: not the end, the job goes on without the dead. Who is told joins it
   // again and wants this rank.
   int seat = -1;
-  // Who says so; a Job fills these in before on_fatal.
+  // Who says so; a Job fills these in before on_fatal, the scheduler the epoch.
   std::string self = {};  // "worker/0", "launcher"
   uint64_t epoch = 0;
   int64_t step = 0;
@@ -33,7 +33,9 @@ std::string FatalLine(const FatalEvent& event);
 
 // Unavailable with the event's exit code.
 absl::Status StatusOf(const FatalEvent& event);
-// The seat of the event whose StatusOf this is, if it has one.
+// The seat of the event whose StatusOf this is, if it has one; its epoch, else
+// 0.
 std::optional<int> SeatOf(const absl::Status& status);
+uint64_t EpochOf(const absl::Status& status);
 
 }  // namespace telegrad

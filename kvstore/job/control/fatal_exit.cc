@@ -79,6 +79,7 @@ void ExitWithStatus(const absl::Status& status, NodeId self,
   // Who has not joined may have no rank.
   event.self = self.rank < 0 ? RoleName(self.role) : ToString(self);
   event.message = std::string(status.message());
+  event.epoch = EpochOf(status);
   if (scheduler != nullptr) scheduler->FailAndTell(event);
   ExitFatally(event, tell);
 }

@@ -101,6 +101,10 @@ class Job {
   // Ranks of the workers that have left in order, as of the last heartbeat.
   virtual std::vector<int> Left() = 0;
 
+  // Worker 0, in a job that lets others come (elastic.h): how many wait for the
+  // gather in which they come in. As of the last heartbeat.
+  virtual int Newcomers() { return 0; }
+
   // Servers: blocks until all workers have left or `deadline`.
   virtual absl::Status WaitForEnd(TimePoint deadline) = 0;
 };

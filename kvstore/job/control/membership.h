@@ -25,8 +25,4 @@ struct Membership {
 // Facts on which all members must agree ("threshold" -> "0.5"), in order.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// How few workers a job goes on with when others die; without it a death is its
-// end.
-inline constexpr char kElasticFact[] = "--elastic";
-
 }  // namespace telegrad

@@ -15,7 +15,7 @@
 // bytes, "\n" and the bytes. docs/control_plane.md has the grammar.
 namespace telegrad {
 
-constexpr int kControlVersion = 9;
+constexpr int kControlVersion = 10;
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
 constexpr size_t kMaxRecordBytes = kMaxGatherBytes + kMaxJsonBytes;
 constexpr size_t kMaxHostBytes = 255;
@@ -36,16 +36,19 @@ constexpr int kMaxMembers = 65536;  // ranks are u16 in frame headers
 // Member to scheduler.
 struct JoinRecord {
   NodeId wanted;  // rank -1: the scheduler chooses
-  std::string host;
+  std::string host = {};
   int pid = 0;
-  Facts facts;
+  Facts facts = {};
+  uint64_t born = 0;  // another one where a pid comes again on a host
   int version = kControlVersion;
 };
 struct BeatRecord {  // in both directions
   int64_t step = 0;
-  std::string note = {};                // a worker's, for worker 0
+  // A worker's, for worker 0; to one that waits to come in: why it does.
+  std::string note = {};
   std::vector<std::string> notes = {};  // to worker 0: all workers', by rank
   std::vector<int> left = {};  // to all: workers that have left in order
+  int newcomers = 0;           // to worker 0: members that wait to come in
 };
 struct GatherRecord {
   std::string name;

@@ -85,6 +85,7 @@ class Fields : public JsonFields {
     event.detect_ms = Integer<int64_t>("detect_ms", 0);
     event.details_json = Text("details", kMaxDetailsBytes);
     event.seat = Integer("seat", -1, kMaxMembers - 1);
+    event.epoch = Integer<uint64_t>("epoch", 0, INT64_MAX);
     return event;
   }
 
@@ -119,6 +120,7 @@ Record Join(Fields& f) {
   r.pid = f.Integer("pid", 0);
   // It is refused by its version; what else it has, only that one knows.
   if (r.version != kControlVersion) return r;
+  r.born = f.Integer<uint64_t>("born", 0, UINT64_MAX);
   r.facts = f.FactList("facts");
   return r;
 }
@@ -127,7 +129,8 @@ Record Beat(Fields& f) {
       .step = f.Integer<int64_t>("step"),
       .note = f.Text("note", kMaxNoteBytes),
       .notes = f.Texts("notes", kMaxNotedWorkers, kMaxMessageBytes),
-      .left = f.Ranks("left")};
+      .left = f.Ranks("left"),
+      .newcomers = f.Integer("newcomers", 0)};
 }
 Record Gather(Fields& f) {
   return GatherRecord{.name = f.Text("name", kMaxNameBytes),

@@ -30,7 +30,8 @@ Json EventJson(const char* type, const FatalEvent& event) {
           {"details", event.details_json.size() > kMaxDetailsBytes
                           ? std::string("{}")
                           : event.details_json},
-          {"seat", event.seat}};
+          {"seat", event.seat},
+          {"epoch", event.epoch}};
 }
 
 Encoded ToJson(const JoinRecord& r) {
@@ -44,6 +45,7 @@ Encoded ToJson(const JoinRecord& r) {
            {"rank", r.wanted.rank},
            {"host", r.host},
            {"pid", r.pid},
+           {"born", r.born},
            {"facts", facts}}};
 }
 Encoded ToJson(const BeatRecord& r) {
@@ -51,7 +53,8 @@ Encoded ToJson(const BeatRecord& r) {
            {"step", r.step},
            {"note", r.note},
            {"notes", r.notes},
-           {"left", r.left}}};
+           {"left", r.left},
+           {"newcomers", r.newcomers}}};
 }
 Encoded ToJson(const GatherRecord& r) {
   return {{{"t", "gather"}, {"name", r.name}}, &r.payload};

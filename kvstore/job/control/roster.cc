@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -25,6 +24,13 @@ bool Has(const std::vector<JoinRecord>& seats, NodeId wanted) {
   return std::ranges::any_of(seats, [wanted](const JoinRecord& each) {
     return each.wanted == wanted;
   });
+}
+
+// What it joined with, and its seat.
+JoinRecord SeatOf(const RosterEntry& entry) {
+  JoinRecord join = entry.join;
+  join.wanted.rank = entry.seat < 0 ? entry.rank : entry.seat;
+  return join;
 }
 
 // All differences, in the order of first's facts, then of what only `other`
@@ -56,7 +62,34 @@ std::string Difference(const RosterEntry& first, const RosterEntry& other) {
   return absl::StrCat(absl::StrJoin(texts, "; "), "; give all the same");
 }
 
+// Who dies with one of its process is as dead: a worker and its part.
+void MarkProcesses(std::deque<RosterEntry>& entries) {
+  for (const RosterEntry& dead : entries) {
+    if (!dead.is_dead) continue;
+    for (RosterEntry& other : entries) {
+      if (other.is_dead || !AreOfOneProcess(other.join, dead.join)) continue;
+      other.is_dead = true;
+      other.cause = dead.cause;
+    }
+  }
+}
+
+std::vector<const RosterEntry*> ByRank(const std::deque<RosterEntry>& entries,
+                                       Role role) {
+  std::vector<const RosterEntry*> sorted;
+  for (const RosterEntry& entry : entries) {
+    if (entry.join.wanted.role == role) sorted.push_back(&entry);
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](auto* a, auto* b) { return a->rank < b->rank; });
+  return sorted;
+}
+
 }  // namespace
+
+bool AreOfOneProcess(const JoinRecord& a, const JoinRecord& b) {
+  return a.pid != 0 && a.pid == b.pid && a.host == b.host && a.born == b.born;
+}
 
 std::string RosterEntry::Describe() const {
   return absl::StrCat(rank < 0 ? RoleName(join.wanted.role) : ToString(id()),
@@ -130,34 +163,43 @@ void Roster::CloseGaps() {
   }
 }
 
-bool Roster::IsExpected(NodeId member) const {
-  return gone_.empty() || (member.rank >= 0 && !Has(gone_, member));
+bool Roster::IsExpected(const JoinRecord& join) const {
+  if (before_.empty()) return true;
+  return !Has(gone_, join.wanted) &&
+         std::ranges::any_of(before_, [&join](const JoinRecord& each) {
+           return each.wanted == join.wanted && each.pid == join.pid &&
+                  each.host == join.host && each.born == join.born;
+         });
 }
 
-absl::StatusOr<int> Roster::TakeSeat(const JoinRecord& join) {
-  const NodeId wanted = join.wanted;
-  const auto seat = std::ranges::find_if(gone_, [&](const JoinRecord& each) {
-    return each.wanted == wanted ||
-           (wanted.rank < 0 && each.wanted.role == wanted.role);
+std::vector<JoinRecord> Roster::FreeSeats() const {
+  std::vector<JoinRecord> free = gone_;
+  for (const RosterEntry& entry : entries_) {
+    if (entry.is_dead) free.push_back(SeatOf(entry));
+  }
+  return free;
+}
+
+void Roster::Seat(RosterEntry newcomer) {
+  const NodeId wanted = newcomer.join.wanted;
+  int rank = wanted.rank;
+  for (const RosterEntry& each : entries_) {
+    if (rank < 0 && AreOfOneProcess(each.join, newcomer.join)) rank = each.rank;
+  }
+  auto seat = std::ranges::find_if(gone_, [&](const JoinRecord& each) {
+    return each.wanted == NodeId{wanted.role, rank};
   });
   if (seat == gone_.end()) {
-    return Refused(absl::StrCat("one member too many: the job has its ",
-                                size(wanted.role), " ", RoleName(wanted.role),
-                                "s"));
+    seat = std::ranges::find_if(gone_, [&](const JoinRecord& each) {
+      return each.wanted.role == wanted.role;
+    });
   }
-  if (seat->pid == join.pid && seat->host == join.host) {
-    return WithExitCode(ExitCode::kFenced,
-                        absl::FailedPreconditionError(
-                            absl::StrCat(ToString(seat->wanted),
-                                         " was declared dead: others go on "
-                                         "without it")));
-  }
-  if (std::string text = DifferenceOf(join); !text.empty()) {
-    return Refused(text);
-  }
-  const int rank = seat->wanted.rank;
+  if (seat == gone_.end()) return;
+  newcomer.join.wanted = seat->wanted;
+  newcomer.rank = seat->wanted.rank;
   gone_.erase(seat);
-  return rank;
+  by_connection_[newcomer.connection] = entries_.size();
+  entries_.push_back(std::move(newcomer));
 }
 
 void Roster::DropDead() {
@@ -165,8 +207,7 @@ void Roster::DropDead() {
   by_connection_.clear();
   for (RosterEntry& entry : entries_) {
     if (entry.is_dead) {
-      gone_.push_back(entry.join);
-      gone_.back().wanted.rank = entry.seat < 0 ? entry.rank : entry.seat;
+      gone_.push_back(SeatOf(entry));
       continue;
     }
     by_connection_[entry.connection] = living.size();
@@ -178,10 +219,7 @@ void Roster::DropDead() {
 void Roster::BeginEpoch() {
   DropDead();
   before_.clear();
-  for (const RosterEntry& entry : entries_) {
-    before_.push_back(entry.join);
-    before_.back().wanted.rank = entry.seat;
-  }
+  for (const RosterEntry& entry : entries_) before_.push_back(SeatOf(entry));
   entries_.clear();
   by_connection_.clear();
 }
@@ -201,7 +239,7 @@ void Roster::MarkMissing(TimePoint now) {
 }
 
 bool Roster::Outlives(int min_workers, FatalEvent& deaths) {
-  MarkProcesses();
+  MarkProcesses(entries_);
   int workers = num_workers();
   int servers = num_servers();
   for (const RosterEntry& entry : entries_) {
@@ -216,22 +254,9 @@ bool Roster::Outlives(int min_workers, FatalEvent& deaths) {
           {"below_min_workers", {{"left", workers}, {"min", min_workers}}}}
           .dump();
   absl::StrAppend(&deaths.message, "; below_min_workers: ", workers,
-                  " are left, the job goes on with ", min_workers, " or more");
+                  workers == 1 ? " is" : " are", " left, the job goes on with ",
+                  min_workers, " or more");
   return false;
-}
-
-void Roster::MarkProcesses() {
-  for (const RosterEntry& dead : entries_) {
-    if (!dead.is_dead || dead.join.pid == 0) continue;
-    for (RosterEntry& other : entries_) {
-      if (other.is_dead || other.join.pid != dead.join.pid ||
-          other.join.host != dead.join.host) {
-        continue;
-      }
-      other.is_dead = true;
-      other.cause = dead.cause;
-    }
-  }
 }
 
 FatalEvent Roster::DescribeDeaths(TimePoint now) const {
@@ -255,25 +280,44 @@ FatalEvent Roster::DescribeDeaths(TimePoint now) const {
   return event;
 }
 
-int Roster::MinWorkers() const {
-  for (const RosterEntry* worker : ByRank(Role::kWorker)) {
-    const std::string* const text = FactOf(*worker, kElasticFact);
-    int number = 0;
-    const bool is_number = text != nullptr && absl::SimpleAtoi(*text, &number);
-    return is_number ? std::max(0, number) : 0;
+ElasticLimits Roster::MakeSeats() {
+  const std::vector<const RosterEntry*> workers =
+      ByRank(entries_, Role::kWorker);
+  const std::string* const text =
+      workers.empty() ? nullptr : FactOf(*workers[0], kElasticFact);
+  if (text == nullptr) return {};
+  const absl::StatusOr<ElasticLimits> limits = ParseElastic(*text);
+  if (!limits.ok()) return {};
+  has_parts_ = std::ranges::any_of(entries_, [&](const RosterEntry& each) {
+    return each.join.wanted.role == Role::kServer &&
+           AreOfOneProcess(each.join, workers[0]->join);
+  });
+  for (; num_workers_ < limits->max; ++num_workers_) {
+    gone_.push_back({.wanted = {Role::kWorker, num_workers_}});
+    if (!has_parts_) continue;
+    gone_.push_back({.wanted = {Role::kServer, num_servers_++}});
   }
-  return 0;
+  return *limits;
 }
 
 std::vector<std::string> Roster::Missing() const {
   Roster assigned = *this;
   assigned.AssignRanks();
   std::vector<std::string> missing;
+  std::vector<NodeId> there;
+  for (const JoinRecord& seat : gone_) there.push_back(seat.wanted);
+  for (const RosterEntry& entry : assigned.entries_) {
+    there.push_back(entry.id());
+  }
   for (const Role role : {Role::kWorker, Role::kServer}) {
+    std::vector<bool> is_there(static_cast<size_t>(num_seats(role)));
+    for (const NodeId& id : there) {
+      if (id.role != role || id.rank >= num_seats(role)) continue;
+      is_there[static_cast<size_t>(id.rank)] = true;
+    }
     for (int rank = 0; rank < num_seats(role); ++rank) {
-      const NodeId id{role, rank};
-      if (Has(gone_, id)) continue;
-      if (assigned.Find(id) == nullptr) missing.push_back(ToString(id));
+      if (is_there[static_cast<size_t>(rank)]) continue;
+      missing.push_back(ToString(NodeId{role, rank}));
     }
   }
   return missing;
@@ -287,19 +331,11 @@ std::vector<std::string> Roster::Present() const {
   return present;
 }
 
-std::vector<const RosterEntry*> Roster::ByRank(Role role) const {
-  std::vector<const RosterEntry*> sorted;
-  for (const RosterEntry& entry : entries_) {
-    if (entry.join.wanted.role == role) sorted.push_back(&entry);
-  }
-  std::sort(sorted.begin(), sorted.end(),
-            [](auto* a, auto* b) { return a->rank < b->rank; });
-  return sorted;
-}
-
 std::string Roster::FirstDifference() const {
-  const std::vector<const RosterEntry*> workers = ByRank(Role::kWorker);
-  const std::vector<const RosterEntry*> servers = ByRank(Role::kServer);
+  const std::vector<const RosterEntry*> workers =
+      ByRank(entries_, Role::kWorker);
+  const std::vector<const RosterEntry*> servers =
+      ByRank(entries_, Role::kServer);
   for (const auto* alike : {&workers, &servers}) {
     for (const RosterEntry* other : *alike) {
       for (const RosterEntry* first :
@@ -320,6 +356,12 @@ std::string Roster::DifferenceOf(const JoinRecord& refused) const {
   for (const RosterEntry& entry : entries_) {
     if (std::string text = Difference(entry, other); !text.empty()) return text;
   }
+  for (const JoinRecord& each : before_) {
+    RosterEntry entry;
+    entry.join = each;
+    entry.rank = each.wanted.rank;
+    if (std::string text = Difference(entry, other); !text.empty()) return text;
+  }
   return "";
 }
 
@@ -327,7 +369,7 @@ StartRecord Roster::MakeStart() const {
   StartRecord start;
   start.epoch = 1;
   for (const Role role : {Role::kWorker, Role::kServer}) {
-    for (const RosterEntry* entry : ByRank(role)) {
+    for (const RosterEntry* entry : ByRank(entries_, role)) {
       Member member;
       member.id = entry->id();
       member.host = entry->join.host;
@@ -350,8 +392,8 @@ std::vector<int> Roster::Left() const {
 
 std::vector<std::string> Roster::Notes() const {
   std::vector<std::string> notes;
-  if (num_workers_ > kMaxNotedWorkers) return notes;
-  for (const RosterEntry* worker : ByRank(Role::kWorker)) {
+  if (num_workers() > kMaxNotedWorkers) return notes;
+  for (const RosterEntry* worker : ByRank(entries_, Role::kWorker)) {
     notes.push_back(worker->note);
   }
   return notes;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "kvstore/job/control/elastic.h"
 #include "kvstore/job/control/frame_connection.h"
 #include "kvstore/job/control/job.h"
 #include "kvstore/job/control/record.h"
@@ -41,9 +42,13 @@ struct RosterEntry {
   std::string Describe() const;
 };
 
+// Whether both are members of the same process.
+bool AreOfOneProcess(const JoinRecord& a, const JoinRecord& b);
+
 // Who has joined, in an epoch of the job. Each has a seat, its rank in the
-// first epoch; the seats of the dead stay empty, and ranks have no gaps. Within
-// an epoch entries stay where they are, but for DropDead. One thread.
+// first epoch; the seats of the dead and of those who may still come stay
+// empty, and ranks have no gaps. Within an epoch entries stay where they are,
+// but for DropDead. One thread.
 class Roster {
  public:
   Roster(int num_workers, int num_servers)
@@ -64,11 +69,13 @@ class Roster {
   // alive are to join again.
   void DropDead();
   void BeginEpoch();
-  // Whether this one is awaited, and no other than those that were there.
-  bool IsExpected(NodeId member) const;
-  // The seat of a dead one, for who comes in its place. Refuses (31) where all
-  // are there and where its facts differ, (22) the dead one itself.
-  absl::StatusOr<int> TakeSeat(const JoinRecord& join);
+  // Whether this one is awaited: it was there in the epoch before.
+  bool IsExpected(const JoinRecord& join) const;
+  // Seats that others may take, with the dead who had them.
+  std::vector<JoinRecord> FreeSeats() const;
+  // Gives a newcomer one of them, where DropDead came after the last death: the
+  // one that it wants, or that of its process.
+  void Seat(RosterEntry newcomer);
   // Who was to join again has not: it is dead.
   void MarkMissing(TimePoint now);
   // The verdict on those that are dead.
@@ -76,8 +83,8 @@ class Roster {
   // Whether a job goes on without the dead that wants so many workers and, of
   // servers, one; else `deaths` may say why it does not.
   bool Outlives(int min_workers, FatalEvent& deaths);
-  // What workers say of --elastic; 0: nothing.
-  int MinWorkers() const;
+  // At a start: what workers say of --elastic; seats for as many as may come.
+  ElasticLimits MakeSeats();
 
   // "worker/2", "server/0": the ranks that nobody has or would be given.
   std::vector<std::string> Missing() const;
@@ -108,21 +115,21 @@ class Roster {
   // Members of this epoch.
   int num_workers() const { return size(Role::kWorker); }
   int num_servers() const { return size(Role::kServer); }
-
- private:
   int num_seats(Role role) const {
     return role == Role::kServer ? num_servers_ : num_workers_;
   }
+  // Whether workers have servers in their processes.
+  bool has_parts() const { return has_parts_; }
+
+ private:
   int size(Role role) const;
   int count(Role role) const;
-  // Who dies with one of its process is as dead: a worker and its part.
-  void MarkProcesses();
-  std::vector<const RosterEntry*> ByRank(Role role) const;
 
   int num_workers_;
   int num_servers_;
+  bool has_parts_ = false;
   std::deque<RosterEntry> entries_;  // in order of arrival
-  std::vector<JoinRecord> gone_;     // the dead, with their seats
+  std::vector<JoinRecord> gone_;     // empty seats, with who died there
   std::vector<JoinRecord> before_;   // who had seats before
   std::unordered_map<ConnectionId, size_t> by_connection_;  // into entries_
 };

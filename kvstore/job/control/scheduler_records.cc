@@ -24,10 +24,20 @@ absl::Status SchedulerState::OnRecord(ConnectionId from, const Identity& proved,
   RosterEntry* entry = roster_.Find(from);
   const auto* join = std::get_if<JoinRecord>(&record);
   if (join != nullptr) {
-    if (entry != nullptr) return Refused("JOIN came twice");
+    if (entry != nullptr || newcomers_.Find(from) != nullptr) {
+      return Refused("JOIN came twice");
+    }
     return On(from, proved, *join, now);
   }
   if (parted_.contains(from)) return absl::OkStatus();
+  if (RosterEntry* newcomer = newcomers_.Find(from)) {
+    newcomer->last_seen = now;
+    if (const auto* fail = std::get_if<FailRecord>(&record)) {
+      Send(*newcomer, AbortRecord{fail->event});  // it alone ends
+      newcomers_.Remove(from);
+    }
+    return absl::OkStatus();
+  }
   if (entry == nullptr) return Refused("record before JOIN");
   if (entry->is_dead) return absl::OkStatus();  // it is told so at the verdict
   entry->last_seen = now;
@@ -54,14 +64,13 @@ absl::Status SchedulerState::On(ConnectionId from, const Identity& proved,
                         absl::UnavailableError(absl::StrCat(
                             "the job has ended: ", failure_->message)));
   }
-  const bool may_replace = min_workers_ > 0 && !has_death_;
-  if (phase_ != Phase::kJoining &&
-      !(phase_ == Phase::kRunning && may_replace)) {
+  const bool takes_newcomers = phase_ == Phase::kRunning && min_workers_ > 0;
+  if (phase_ != Phase::kJoining && !takes_newcomers) {
     return Refused(absl::StrCat("one member too many: all of the job's ",
                                 roster_.entries().size(), " are there"));
   }
-  if (phase_ == Phase::kRunning || !roster_.IsExpected(record.wanted)) {
-    return Replace(from, record, now);
+  if (takes_newcomers || !roster_.IsExpected(record)) {
+    return Keep(from, record, now);
   }
   const absl::Status added = roster_.Add(from, record, now);
   if (!added.ok()) turned_away_ = record;
@@ -81,17 +90,11 @@ absl::Status SchedulerState::On(ConnectionId from, const Identity& proved,
   return absl::OkStatus();
 }
 
-absl::Status SchedulerState::Replace(ConnectionId from,
-                                     const JoinRecord& record, TimePoint now) {
-  JoinRecord seated = record;
-  ASSIGN_OR_RETURN(seated.wanted.rank, roster_.TakeSeat(record));
-  if (phase_ == Phase::kRunning) {
-    FatalEvent event{.code = ExitCode::kPeerDied};
-    event.message = absl::StrCat(ToString(seated.wanted), "@", record.host, ":",
-                                 record.pid, " has joined the job");
-    BeginEpoch(std::move(event), now);
-  }
-  RETURN_IF_ERROR(roster_.Add(from, seated, now));
+absl::Status SchedulerState::Keep(ConnectionId from, const JoinRecord& record,
+                                  TimePoint now) {
+  RETURN_IF_ERROR(newcomers_.Add(from, record, roster_, now));
+  next_beat_ = now;  // which tells it, and worker 0
+  if (phase_ == Phase::kJoining && !has_death_) newcomers_.MoveTo(roster_);
   StartIfComplete(now);
   return absl::OkStatus();
 }
@@ -156,7 +159,7 @@ absl::Status SchedulerState::OnGather(RosterEntry& from,
   }
   gather_name_ = record.name;
   from.gathered = record.payload;
-  FinishGather();
+  FinishGather(now);
   return absl::OkStatus();
 }
 
@@ -169,12 +172,28 @@ void SchedulerState::FailForLeft(const RosterEntry& left,
   Fail(event, now);
 }
 
-void SchedulerState::FinishGather() {
+void SchedulerState::FinishGather(TimePoint now) {
   std::vector<RosterEntry*> workers;
   for (int rank = 0; rank < roster_.num_workers(); ++rank) {
     RosterEntry* worker = roster_.Find(NodeId{Role::kWorker, rank});
     if (worker == nullptr || !worker->gathered.has_value()) return;
     workers.push_back(worker);
+  }
+  if (gather_name_ == kLettingIn) {
+    if (has_death_) return;  // they come in with its verdict
+    FatalEvent event{.code = ExitCode::kPeerDied};
+    for (const RosterEntry* newcomer : newcomers_.Ready(roster_)) {
+      const bool is_part =
+          roster_.has_parts() && newcomer->join.wanted.role == Role::kServer;
+      if (is_part) continue;  // its worker says it
+      absl::StrAppend(&event.message, event.message.empty() ? "" : ", ",
+                      newcomer->Describe());
+    }
+    event.message.resize(std::min(event.message.size(), kMaxMessageBytes / 2));
+    if (!event.message.empty()) {
+      event.message += " has joined the job";
+      return BeginEpoch(std::move(event), now);
+    }
   }
   for (RosterEntry* worker : workers) {
     const Frame frame =
@@ -278,6 +297,12 @@ absl::Status SchedulerState::OnLeave(RosterEntry& from, TimePoint now) {
   if (!is_last || has_death_) return absl::OkStatus();
   phase_ = Phase::kEnding;
   finish_by_ = now + timing_.teardown;
+  for (const auto& [connection, newcomer] : newcomers_.all()) {
+    Send(newcomer,
+         RefuseRecord{.code = static_cast<int>(ExitCode::kJoinTimeout),
+                      .message = "the job has ended in order before this "
+                                 "member could come in"});
+  }
   for (const RosterEntry& entry : roster_.entries()) {
     if (entry.join.wanted.role == Role::kServer && entry.is_connected) {
       Send(entry, EndRecord{});

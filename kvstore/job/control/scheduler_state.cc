@@ -95,7 +95,7 @@ void SchedulerState::StartIfComplete(TimePoint now) {
     sends_.push_back({entry.connection, start});
     entry.last_seen = now;
   }
-  min_workers_ = roster_.MinWorkers();
+  min_workers_ = roster_.MakeSeats().min;
   phase_ = Phase::kRunning;
 }
 
@@ -120,6 +120,7 @@ void SchedulerState::JudgeDeaths(TimePoint now) {
   has_death_ = false;
   if (phase_ == Phase::kJoining) {
     roster_.DropDead();
+    newcomers_.MoveTo(roster_);
     return StartIfComplete(now);
   }
   BeginEpoch(std::move(deaths), now);
@@ -135,6 +136,7 @@ void SchedulerState::BeginEpoch(FatalEvent why, TimePoint now) {
     Send(entry, AbortRecord{why});
   }
   roster_.BeginEpoch();
+  newcomers_.MoveTo(roster_);
   ++epoch_;
   phase_ = Phase::kJoining;
   join_deadline_ = now + timing_.join;
@@ -143,8 +145,8 @@ void SchedulerState::BeginEpoch(FatalEvent why, TimePoint now) {
   posted_.clear();
   posted_bytes_ = 0;
   suspicions_ = {};
-  LogWarning(why.message, ": ", roster_.num_workers(),
-             " workers go on in epoch ", epoch_);
+  LogWarning(why.message, ": the job goes on in epoch ", epoch_,
+             ", with so many workers: ", roster_.num_workers());
 }
 
 void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
@@ -156,9 +158,16 @@ void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
   }
   phase_ = Phase::kFailing;
   failure_ = event;
+  failure_->epoch = epoch_;
+  for (const RosterEntry& entry : roster_.entries()) {
+    failure_->step = std::max(failure_->step, entry.step);
+  }
   finish_by_ = now + timing_.teardown;
   std::ranges::move(WordsToDead(roster_, event), std::back_inserter(sends_));
-  const Frame abort = MakeFrame(EncodeRecord(AbortRecord{event}));
+  const Frame abort = MakeFrame(EncodeRecord(AbortRecord{*failure_}));
+  for (const auto& [connection, newcomer] : newcomers_.all()) {
+    sends_.push_back({connection, abort});
+  }
   // Members of this very process come last: they may end it at once.
   const int own_pid = getpid();
   for (const bool is_own_turn : {false, true}) {
@@ -177,6 +186,7 @@ void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
 void SchedulerState::OnClosed(ConnectionId connection, const absl::Status& why,
                               TimePoint now) {
   parted_.erase(connection);
+  newcomers_.Remove(connection);
   RosterEntry* entry = roster_.Find(connection);
   if (entry == nullptr || !entry->is_connected) return;
   entry->is_connected = false;
@@ -214,6 +224,8 @@ void SchedulerState::Tick(TimePoint now) {
   const Duration lateness = now - last_tick_ - TickInterval();
   last_tick_ = now;
   if (lateness > LateGuard(timing_)) ExtendDeadlines(lateness, now);
+  newcomers_.DropSilent(now, timing_.dead,
+                        lateness > LateGuard(timing_) ? lateness : Duration());
   if (phase_ == Phase::kFailing || phase_ == Phase::kEnding) {
     if (now >= finish_by_) phase_ = Phase::kDone;
     return;
@@ -234,10 +246,21 @@ void SchedulerState::Tick(TimePoint now) {
   for (const RosterEntry& entry : roster_.entries()) {
     if (!entry.is_connected) continue;
     if (phase_ == Phase::kRunning && entry.id() == NodeId{Role::kWorker, 0}) {
-      Send(entry, BeatRecord{.notes = roster_.Notes(), .left = record.left});
+      const auto newcomers = newcomers_.Ready(roster_).size();
+      Send(entry, BeatRecord{.notes = roster_.Notes(),
+                             .left = record.left,
+                             .newcomers = static_cast<int>(newcomers)});
     } else {
       sends_.push_back({entry.connection, beat});
     }
+  }
+  const RosterEntry* const first = roster_.Find(NodeId{Role::kWorker, 0});
+  const Frame wait = MakeFrame(EncodeRecord(BeatRecord{
+      .note = absl::StrCat(
+          "the job is at step ", first == nullptr ? 0 : first->step,
+          "; this member comes in when a step has ended and is saved")}));
+  for (const auto& [connection, newcomer] : newcomers_.all()) {
+    sends_.push_back({connection, wait});
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "kvstore/job/control/frame_connection.h"
 #include "kvstore/job/control/handshake.h"
+#include "kvstore/job/control/newcomers.h"
 #include "kvstore/job/control/record.h"
 #include "kvstore/job/control/roster.h"
 #include "kvstore/job/control/scheduler.h"
@@ -23,7 +24,8 @@ namespace telegrad {
 //
 //   joining --all there, facts agree--> running --all workers left--> ending
 //      |  ^                               | |                           |
-//      |  +--death, enough are left-------+ |                           |
+//      |  +--death, enough are left;------+ |                           |
+//      |     newcomers are let in           |                           |
 //      +--deadline, facts differ, death-----+--death, Fail--> failing   |
 //                                                                |      |
 //                             all gone or teardown time over --> done <-+
@@ -85,7 +87,7 @@ class SchedulerState {
                          TimePoint now);
   absl::Status OnLeave(RosterEntry& from, TimePoint now);
   void StartIfComplete(TimePoint now);
-  void FinishGather();
+  void FinishGather(TimePoint now);
   // A gather needs a worker that has left.
   void FailForLeft(const RosterEntry& left, absl::string_view gather,
                    TimePoint now);
@@ -93,9 +95,8 @@ class SchedulerState {
   // The end, or an epoch of those that are left.
   void JudgeDeaths(TimePoint now);
   void BeginEpoch(FatalEvent why, TimePoint now);
-  // In place of one that is dead.
-  absl::Status Replace(ConnectionId from, const JoinRecord& record,
-                       TimePoint now);
+  // A newcomer, until an epoch begins.
+  absl::Status Keep(ConnectionId from, const JoinRecord& record, TimePoint now);
   void AwaitMembers(TimePoint now);
   void ExtendDeadlines(Duration lateness, TimePoint now);
   void JudgeSilence(TimePoint now);
@@ -125,6 +126,7 @@ class SchedulerState {
   int min_workers_ = 0;  // with fewer the job ends; 0: without any of them
   // Connections of the epoch before; its members join again over new ones.
   std::set<ConnectionId> parted_;
+  Newcomers newcomers_;
   Suspicions suspicions_;
   std::vector<Delivery> sends_;
   std::optional<FatalEvent> failure_;

@@ -78,6 +78,7 @@ class JoinedGroup : public WorkerGroup {
     return seat_ < 0 ? std::nullopt : std::optional<int>(seat_);
   }
   std::vector<int> Left() const override { return control_->Left(); }
+  int Newcomers() const override { return control_->Newcomers(); }
   void Leave() override { control_->Leave(); }
   void Keep(std::shared_ptr<void> part) override {
     MutexLock lock(&mutex_);

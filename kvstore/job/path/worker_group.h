@@ -51,6 +51,9 @@ class WorkerGroup {
   // Once a member has died and the job goes on without it: what this worker
   // wants as its rank when it joins the job again. This group has failed.
   virtual std::optional<int> seat() const { return std::nullopt; }
+  // On worker 0: how many wait to come into the job, which is in a Gather of
+  // kLettingIn (kvstore/job/control/elastic.h). Some heartbeats late.
+  virtual int Newcomers() const { return 0; }
   // Leaves the job in order, after the last operation.
   virtual void Leave() = 0;
   // Has it until the group ends: what other workers may need that long.

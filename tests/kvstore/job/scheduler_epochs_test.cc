@@ -15,18 +15,19 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::IsOk;
+using testing::StatusIs;
 
 // An elastic job of workers, then servers; a member's first connection is its
 // number, its next one a hundred more.
 class ElasticJob {
  public:
   // With `has_parts` a server is in the process of the worker of its rank.
-  ElasticJob(int num_workers, int num_servers, int min_workers,
+  ElasticJob(int num_workers, int num_servers, const std::string& limits,
              bool has_parts = false)
       : has_parts_(has_parts),
         job_({.num_workers = num_workers, .num_servers = num_servers}, "here",
              now_),
-        facts_({{kElasticFact, absl::StrCat(min_workers)}}) {
+        facts_({{kElasticFact, limits}}) {
     for (int i = 0; i < num_workers; ++i) all_.push_back({Role::kWorker, i});
     for (int i = 0; i < num_servers; ++i) all_.push_back({Role::kServer, i});
     for (size_t i = 0; i < all_.size(); ++i) EXPECT_THAT(Join(i, i), IsOk());
@@ -74,6 +75,27 @@ class ElasticJob {
     return sent;
   }
 
+  // These are at the gather in which newcomers come in.
+  void LetIn(const std::vector<size_t>& workers) {
+    for (const size_t member : workers) {
+      EXPECT_THAT(job_.OnRecord(connection_[member], {.node = all_[member]},
+                                GatherRecord{kLettingIn, ""}, now_),
+                  IsOk());
+    }
+  }
+  // How many newcomers worker 0 was told of last.
+  int Newcomers() {
+    int newcomers = 0;
+    for (const auto& each : job_.TakeSends()) {
+      const auto record = DecodeRecord(each.frame->substr(4));
+      const auto* beat = std::get_if<BeatRecord>(&*record);
+      if (each.to == connection_[0] && beat != nullptr) {
+        newcomers = beat->newcomers;
+      }
+    }
+    return newcomers;
+  }
+
   SchedulerState& job() { return job_; }
   std::set<size_t> silent;
 
@@ -93,8 +115,22 @@ const StartRecord& StartIn(const std::vector<Record>& records) {
   return std::get<StartRecord>(records.at(1));
 }
 
+// Who wants to come into a job, from connections of its own.
+struct Newcomer {
+  explicit Newcomer(std::string limits, int rank = -1) {
+    join.wanted = {Role::kWorker, rank};
+    join.host = "elsewhere";
+    join.pid = 77;
+    join.facts = {{kElasticFact, std::move(limits)}};
+  }
+  absl::Status Come(ElasticJob& job, ConnectionId from) {
+    return job.job().OnRecord(from, {.node = join.wanted}, join, Clock::now());
+  }
+  JoinRecord join;
+};
+
 TEST(SchedulerEpochs, TheLivingJoinAgainAndGetRanksWithoutGaps) {
-  ElasticJob job(4, 1, 2);
+  ElasticJob job(4, 1, "2");
   job.Close(1);
   job.silent = {1};
   job.Pass(milliseconds(300));
@@ -126,7 +162,7 @@ TEST(SchedulerEpochs, TheLivingJoinAgainAndGetRanksWithoutGaps) {
 }
 
 TEST(SchedulerEpochs, FewerThanTheLeastEndTheJob) {
-  ElasticJob job(3, 1, 2);
+  ElasticJob job(3, 1, "2");
   for (const size_t member : {0, 2}) job.Close(member);
   job.silent = {0, 2};
   job.Pass(milliseconds(300));
@@ -135,20 +171,20 @@ TEST(SchedulerEpochs, FewerThanTheLeastEndTheJob) {
   EXPECT_EQ(failure.code, ExitCode::kPeerDied);
   EXPECT_EQ(failure.details_json,
             R"({"below_min_workers":{"left":1,"min":2}})");
-  EXPECT_NE(failure.message.find("below_min_workers: 1 are left"),
+  EXPECT_NE(failure.message.find("below_min_workers: 1 is left"),
             std::string::npos);
   EXPECT_EQ(EventIn(job.Take()[1]).seat, -1);
 }
 
 TEST(SchedulerEpochs, WithoutTheFactAndBeforeTheStartADeathIsTheEnd) {
-  ElasticJob job(2, 1, 0);
+  ElasticJob job(2, 1, "0");  // which is no limit
   job.Close(1);
   job.Pass(milliseconds(300));
   EXPECT_TRUE(job.job().failure().has_value());
 }
 
 TEST(SchedulerEpochs, WhoDiesBeforeItHasJoinedAgainIsNotWaitedForAsLong) {
-  ElasticJob job(4, 1, 2);
+  ElasticJob job(4, 1, "2");
   job.Close(3);
   job.silent = {3};
   job.Pass(milliseconds(300));
@@ -171,7 +207,7 @@ TEST(SchedulerEpochs, WhoDiesBeforeItHasJoinedAgainIsNotWaitedForAsLong) {
 }
 
 TEST(SchedulerEpochs, OneThatStoppedIsFencedAndTakesNoSeat) {
-  ElasticJob job(3, 1, 1);
+  ElasticJob job(3, 1, "1");
   job.silent = {1};
   job.Pass(std::chrono::seconds(11));
   auto sent = job.Take();
@@ -185,53 +221,101 @@ TEST(SchedulerEpochs, OneThatStoppedIsFencedAndTakesNoSeat) {
     EXPECT_THAT(job.JoinAgain(member), IsOk());
   }
   EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
+  // Another process with its host's name and pid, as in a Pod, is another one.
+  Newcomer newcomer("1", 1);
+  newcomer.join.host = "there";
+  newcomer.join.pid = 2;
+  newcomer.join.born = 1;
+  EXPECT_THAT(newcomer.Come(job, 900), IsOk());
 }
 
-TEST(SchedulerEpochs, OneMayComeInPlaceOfADeadOneAndAllJoinAgain) {
-  ElasticJob job(3, 1, 1);
-  JoinRecord join;
-  join.wanted = {Role::kWorker, -1};
-  join.host = "elsewhere";
-  join.pid = 77;
-  join.facts = {{kElasticFact, "1"}};
-  const auto come = [&](ConnectionId from) {
-    return job.job().OnRecord(from, {.node = join.wanted}, join, Clock::now());
-  };
-  EXPECT_EQ(ExitCodeOf(come(900)), ExitCode::kMismatch);  // all are there
+TEST(SchedulerEpochs, OneInPlaceOfADeadOneComesInWhereWorkersLetItIn) {
+  ElasticJob job(3, 1, "1");
+  Newcomer newcomer("1");
+  const absl::Status all_there = newcomer.Come(job, 900);
+  EXPECT_EQ(ExitCodeOf(all_there), ExitCode::kMismatch);
+  EXPECT_THAT(all_there,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "one worker too many: the job takes 3 at most"));
   job.Close(1);
+  // It may be there before the verdict on the death.
+  EXPECT_THAT(newcomer.Come(job, 901), IsOk());
+  job.job().OnClosed(901, absl::UnavailableError("gone"), Clock::now());
   job.silent = {1};
   job.Pass(milliseconds(300));
   for (const size_t member : {0, 2, 3}) {
     EXPECT_THAT(job.JoinAgain(member), IsOk());
   }
   job.Take();
-  join.facts = {{kElasticFact, "2"}};
-  EXPECT_EQ(ExitCodeOf(come(901)), ExitCode::kMismatch);
+  EXPECT_EQ(ExitCodeOf(Newcomer("2").Come(job, 902)), ExitCode::kMismatch);
+  EXPECT_EQ(ExitCodeOf(Newcomer("1", 0).Come(job, 903)), ExitCode::kMismatch);
+  EXPECT_THAT(newcomer.Come(job, 904), IsOk());
+  job.job().Tick(Clock::now());
   EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
-  join.facts = {{kElasticFact, "1"}};
-  EXPECT_THAT(come(902), IsOk());
+  EXPECT_EQ(ExitCodeOf(Newcomer("1").Come(job, 905)), ExitCode::kMismatch);
+  EXPECT_EQ(job.Newcomers(), 1);
+  job.silent = {1};
+  job.LetIn({0, 2});
   EXPECT_EQ(EventIn(job.Take()[102]).message,
-            "worker/1@elsewhere:77 has joined the job");
+            "worker@elsewhere:77 has joined the job");
   for (const size_t member : {0, 2, 3}) {
     EXPECT_THAT(job.JoinAgain(member), IsOk());
   }
   EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
   auto sent = job.Take();
-  EXPECT_EQ(std::get<RankRecord>(sent[902].at(0)).rank, 1);
-  EXPECT_EQ(StartIn(sent[902]).workers.size(), 3u);
-  EXPECT_EQ(StartIn(sent[902]).epoch, 3u);
+  EXPECT_EQ(std::get<RankRecord>(sent[904].at(0)).rank, 1);
+  EXPECT_EQ(StartIn(sent[904]).workers.size(), 3u);
+  EXPECT_EQ(StartIn(sent[904]).epoch, 3u);
+}
+
+TEST(SchedulerEpochs, MoreThanThereWereMayComeUpToTheMost) {
+  ElasticJob job(2, 2, "1:3", /*has_parts=*/true);
+  Newcomer worker("1:3");
+  Newcomer part("1:3");
+  part.join.wanted.role = Role::kServer;
+  EXPECT_THAT(worker.Come(job, 900), IsOk());
+  job.Pass(std::chrono::seconds(1));
+  EXPECT_EQ(job.Newcomers(), 0);  // its part is missing
+  job.LetIn({0, 1});
+  EXPECT_TRUE(std::holds_alternative<GatheredRecord>(job.Take()[0].at(0)));
+  EXPECT_THAT(part.Come(job, 901), IsOk());
+  EXPECT_EQ(ExitCodeOf(Newcomer("1:3").Come(job, 902)), ExitCode::kMismatch);
+  job.Pass(std::chrono::seconds(1));
+  EXPECT_EQ(job.Newcomers(), 2);
+  job.LetIn({0, 1});
+  for (const size_t member : {0, 1, 2, 3}) {
+    EXPECT_THAT(job.JoinAgain(member), IsOk());
+  }
+  auto sent = job.Take();
+  EXPECT_EQ(EventIn(sent[0]).message, "worker@elsewhere:77 has joined the job");
+  EXPECT_EQ(std::get<RankRecord>(sent[900].at(0)).rank, 2);
+  EXPECT_EQ(std::get<RankRecord>(sent[901].at(0)).rank, 2);
+  EXPECT_EQ(StartIn(sent[100]).workers.size(), 3u);
+  EXPECT_EQ(StartIn(sent[100]).servers.size(), 3u);
+}
+
+TEST(SchedulerEpochs, WhoWaitsIsToldHowTheJobEnds) {
+  ElasticJob job(1, 1, "1:2");
+  Newcomer newcomer("1:2");
+  EXPECT_THAT(newcomer.Come(job, 900), IsOk());
+  EXPECT_THAT(job.job().OnRecord(0, {.node = {Role::kWorker, 0}}, LeaveRecord{},
+                                 Clock::now()),
+              IsOk());
+  const auto sent = job.Take();
+  EXPECT_EQ(std::get<RefuseRecord>(sent.at(900).at(0)).code,
+            static_cast<int>(ExitCode::kJoinTimeout));
 }
 
 TEST(SchedulerEpochs, ServersMayDieButNotAllAndAPartDiesWithItsWorker) {
   {
-    ElasticJob job(2, 2, 1);
+    ElasticJob job(2, 2, "1");
     job.Close(2);
     job.silent = {2};
     job.Pass(milliseconds(300));
     EXPECT_EQ(EventIn(job.Take()[3]).seat, 1);
   }
   {
-    ElasticJob job(3, 3, 1, /*has_parts=*/true);
+    ElasticJob job(3, 3, "1", /*has_parts=*/true);
     job.Close(1);  // and its other connection is not closed yet
     job.silent = {1};
     job.Pass(milliseconds(300));
@@ -242,7 +326,7 @@ TEST(SchedulerEpochs, ServersMayDieButNotAllAndAPartDiesWithItsWorker) {
     EXPECT_EQ(job.job().phase(), SchedulerState::Phase::kRunning);
   }
   {
-    ElasticJob job(2, 1, 1);
+    ElasticJob job(2, 1, "1");
     job.Close(2);
     job.Pass(milliseconds(300));
     ASSERT_TRUE(job.job().failure().has_value());
@@ -251,7 +335,7 @@ TEST(SchedulerEpochs, ServersMayDieButNotAllAndAPartDiesWithItsWorker) {
 }
 
 TEST(SchedulerEpochs, WhoHasLeftDoesNotComeBackForOthers) {
-  ElasticJob job(3, 1, 1);
+  ElasticJob job(3, 1, "1");
   EXPECT_THAT(job.job().OnRecord(0, {.node = {Role::kWorker, 0}}, LeaveRecord{},
                                  Clock::now()),
               IsOk());
