@@ -334,6 +334,18 @@ class Training(LaunchCase):
         self.assertEqual(process.wait(100), 0, self.output())
         self.assertRegex(self.output(), r"(?i)resum|go(es|ing) on from")
 
+    def test_another_one_comes_in_place_of_a_killed_worker(self):
+        process = self.start("-n", "3", "-s", "1", "--", TRAIN, *ENDLESS, "--checkpoint", "saved",
+                             "--checkpoint-every", "10", "--elastic", "1:3")
+        self.wait_until(lambda: "checkpoint of step 20" in self.output(), "a checkpoint")
+        os.kill(self.member("worker 2"), signal.SIGKILL)
+        self.wait_until(lambda: "3 workers went on" in self.output(), "all three again")
+        self.assertIn("worker 2 was killed by 137 (SIGKILL); another one starts in its place",
+                      self.output())
+        process.terminate()
+        self.assertEqual(process.wait(20), 143, self.output())
+        self.assert_all_gone()
+
     def test_what_cannot_help_is_not_tried_again(self):
         text = self.run_to_end("-n", "2", "--restart", "5", "--", TRAIN, "--network", "none",
                                code=2)

@@ -159,7 +159,7 @@ class Agent:
 
     def start(self, message):
         """All processes, or none: the first that cannot be started ends the others."""
-        self.is_done = True  # once these have ended
+        self.is_done = not message["stays"]  # once these have ended
         self.most_silence = message["most_silence"]
         if message["secret"]:
             self.folder = own_folder()

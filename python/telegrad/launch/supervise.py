@@ -11,6 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from . import verdict
 from .channel import Channel
 from .errors import Refused
+from .options import value_of
 from .output import Output
 from .plan import NUM_PORTS, TELEGRAD, Meeting, Plan, Process, program_name
 from .verdict import Ended
@@ -18,6 +19,7 @@ from .verdict import Ended
 FAILURE_S = 5  # in which the others may say why, once one has failed
 SERVERS_S = 10  # in which servers may end, once all workers have
 TEARDOWN_S = 10  # in which agents must have ended all
+MOST_REPLACEMENTS = 100
 _OF_PYTHON = "import importlib.metadata as m; print(m.version('telegrad'))"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -41,6 +43,12 @@ class Supervisor:
         self._silence = 0 if is_local else options.lost_timeout
         self._running: Dict[int, Process] = {}
         self._ended: List[Ended] = []
+        # Of a job that goes on without some: those, and who came in their place.
+        self._elastic = ""
+        if program_name(options.program) == "telegrad-train":
+            self._elastic = value_of(options.program, "--elastic") or ""
+        self._spared: List[Ended] = []
+        self._newcomers: List[int] = []
         self._faulty: List[str] = []
         self._signal = 0  # by which a user ends it
         self._signals: List[int] = []  # that nobody has acted on
@@ -170,12 +178,8 @@ class Supervisor:
 
     def run(self, processes: List[Process]) -> Outcome:
         secret = os.urandom(32).hex()
-        for number, channel in enumerate(self._channels):
-            own = [each for each in processes if each.host == number]
-            self._running.update((each.number, each) for each in own)
-            channel.tell(kind="start", secret=secret, most_silence=self._silence, processes=[
-                {"number": each.number, "words": each.words, "variables": each.variables}
-                for each in own])
+        for number in range(len(self._channels)):
+            self._start(number, [each for each in processes if each.host == number], secret)
         beat_at = time.monotonic()
         while self._running:
             self._step(self._seconds_left(beat_at))
@@ -185,6 +189,13 @@ class Supervisor:
                 for channel in self._channels:
                     channel.tell(kind="beat")
         return self._outcome()
+
+    def _start(self, host: int, own: List[Process], secret: str = "") -> None:
+        self._running.update((each.number, each) for each in own)
+        self._channels[host].tell(
+            kind="start", secret=secret, most_silence=self._silence, stays=bool(self._elastic),
+            processes=[{"number": each.number, "words": each.words, "variables": each.variables}
+                       for each in own])
 
     def note_signal(self, number: int) -> None:
         """A user's, whenever it comes; `run` acts on it. A second one kills."""
@@ -272,8 +283,26 @@ class Supervisor:
         if verdict.exit_code(code) == verdict.DEVICE_FAULT:
             self._faulty.append(channel.host)
         was_ended = self._is_ending and not verdict.culprit(self._ended) and not self._signal
-        if not was_ended:
-            self._ended.append(Ended(self._title(process), code))
+        if was_ended:
+            return
+        ended = Ended(self._title(process), code)
+        was_lost = code < 0 or code == verdict.FENCED
+        if code == 0 or not self._goes_on_without(process) or not (
+                was_lost or process.number in self._newcomers):
+            self._ended.append(ended)
+            return
+        self._spared.append(ended)
+        may_come = was_lost and ":" in self._elastic and len(self._newcomers) < MOST_REPLACEMENTS
+        self._output.say(verdict.how(ended) + "; " + (
+            "another one starts in its place" if may_come else "the others may go on"))
+        if may_come:
+            self._newcomers.append(process.number)
+            self._start(process.host, [process])
+
+    def _goes_on_without(self, process: Process) -> bool:
+        has_scheduler = process.role == "scheduler" or (
+            not self._plan.num_servers and process.rank == 0)
+        return bool(self._elastic) and not has_scheduler and not self._is_ending
 
     def _lost(self, channel: Channel) -> None:
         if not channel.facts:
@@ -284,7 +313,9 @@ class Supervisor:
                if self._channels[each.host] is channel]
         if own and not self._is_ending:
             self._output.say(f"the connection to {channel.host} has ended: {channel.why()}")
-            self._ended.append(Ended(f"the connection to {channel.host}", 20))
+            is_spared = all(self._goes_on_without(each) for each in own)
+            (self._spared if is_spared else self._ended).append(
+                Ended(f"the connection to {channel.host}", 20))
         for process in own:
             del self._running[process.number]
 
@@ -292,8 +323,11 @@ class Supervisor:
         if self._signal:
             return Outcome(128 + self._signal, f"ended by {signal.Signals(self._signal).name}",
                            [], True)
-        code = verdict.verdict(self._ended)
-        first = verdict.culprit(self._ended)
+        ended = self._ended
+        if verdict.culprit(ended) or not ended:
+            ended = self._spared + ended
+        code = verdict.verdict(ended)
+        first = verdict.culprit(ended)
         if first is None:
             return Outcome(0, "", [])
         return Outcome(code, f"the job ended with {verdict.name_of(code)}: {verdict.how(first)}",

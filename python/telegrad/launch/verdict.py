@@ -9,7 +9,7 @@ REASONS = {2: "usage", 20: "peer_died", 21: "operation_timeout", 22: "fenced",
            30: "authentication", 31: "mismatch", 32: "resource_limit", 33: "cancelled",
            40: "no_checkpoint", 41: "checkpoint_failed", 42: "numeric_fault",
            43: "integrity", 44: "device_fault", 70: "internal"}
-JOIN_TIMEOUT, MISMATCH, CANCELLED, DEVICE_FAULT = 25, 31, 33, 44
+FENCED, JOIN_TIMEOUT, MISMATCH, CANCELLED, DEVICE_FAULT = 22, 25, 31, 33, 44
 # Another start may help; after a device's fault only on another host.
 RETRYABLE = frozenset([*range(20, 26), 41, 43])
 # No other start helps. 33 is not among them: of a Pod that Kubernetes moves the others tell it.
