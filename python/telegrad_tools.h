@@ -148,6 +148,14 @@ TELEGRAD_API int32_t telegrad_group_alltoallv(telegrad_group* group,
 /* Returns after all have called it. */
 TELEGRAD_API int32_t telegrad_group_barrier(telegrad_group* group,
                                             telegrad_status* status);
+/* All of `group` call it with the same list of different ranks. These get a
+ * group, freed before the job's end, whose ranks are in the list's order;
+ * `*part` of the others is NULL. */
+TELEGRAD_API int32_t telegrad_group_split(telegrad_group* group,
+                                          const int32_t* ranks,
+                                          int32_t num_ranks,
+                                          telegrad_group** part,
+                                          telegrad_status* status);
 /* In place of the job's operation_timeout_s, from now on. */
 TELEGRAD_API int32_t telegrad_group_set_timeout(telegrad_group* group,
                                                 double timeout_s,

@@ -162,6 +162,12 @@ class Group {
   // Returns after all ranks have called it.
   virtual absl::Status Barrier(CollectiveSettings settings = {}) = 0;
 
+  // All ranks call it with the same list of different ranks. These get a group
+  // of their own, with this one's options, in which they have their places in
+  // the list; the others null. The groups are independent from then on.
+  virtual absl::StatusOr<std::unique_ptr<Group>> Split(
+      std::span<const int> ranks) = 0;
+
   // From now on, for what waits without any progress.
   virtual void set_timeout(Duration timeout) = 0;
 };

@@ -7,6 +7,7 @@
 #include "kvstore/collective/collective.h"
 #include "kvstore/collective/mesh.h"
 #include "kvstore/collective/schedules.h"
+#include "kvstore/collective/split.h"
 
 namespace telegrad::collective {
 
@@ -49,6 +50,10 @@ class DenseGroup : public Group {
                          Dtype type, CollectiveSettings settings) override;
   absl::Status Barrier(CollectiveSettings settings) override;
 
+  absl::StatusOr<std::unique_ptr<Group>> Split(
+      std::span<const int> ranks) override {
+    return collective::Split(*mesh_, ranks);
+  }
   void set_timeout(Duration timeout) override {
     const Mesh::Turn turn(*mesh_, /*drives=*/false);
     mesh_->set_timeout(timeout);

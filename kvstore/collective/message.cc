@@ -27,6 +27,8 @@ const char* Name(Operation operation) {
       return "barrier";
     case Operation::kAlltoallv:
       return "alltoallv";
+    case Operation::kSplit:
+      return "split";
   }
   return "unknown";
 }
@@ -45,6 +47,10 @@ std::string Describe(const Signature& s) {
   if (s.operation == Operation::kAllreduce ||
       s.operation == Operation::kReduceScatter) {
     absl::StrAppend(&text, " ", ToString(s.op));
+  }
+  if (s.operation == Operation::kSplit) {
+    return absl::StrCat(text, " into ", s.count, " ranks, list ",
+                        absl::Hex(s.layout));
   }
   if (s.operation == Operation::kAlltoallv) {
     absl::StrAppend(&text, " of ", ToString(s.type));
@@ -88,7 +94,7 @@ absl::StatusOr<Header> Decode(ConstBytes bytes) {
   Header header;
   Signature& s = header.signature;
   if (!TakeEnum(at[4], MessageKind::kAbort, &header.kind) ||
-      !TakeEnum(at[5], Operation::kAlltoallv, &s.operation) ||
+      !TakeEnum(at[5], Operation::kSplit, &s.operation) ||
       !TakeEnum(at[6], Dtype::kBool, &s.type) ||
       !TakeEnum(at[7], ReduceOp::kProduct, &s.op) ||
       !TakeEnum(at[8], CollectiveAlgorithm::kDissemination, &s.algorithm) ||

@@ -21,6 +21,7 @@ enum class Operation : uint8_t {
   kAlltoall = 5,
   kBarrier = 6,
   kAlltoallv = 7,
+  kSplit = 8,
 };
 
 // What all ranks must mean alike.
@@ -32,9 +33,9 @@ struct Signature {
   int32_t root = 0;
   uint32_t tag = 0;
   // Elements of one rank; of all where ranks have different counts; 0 for
-  // alltoallv, of which no two ranks have the same.
+  // alltoallv, of which no two ranks have the same; ranks of a split.
   uint64_t count = 0;
-  uint32_t layout = 0;  // CRC-32C of the counts that all ranks give alike
+  uint32_t layout = 0;  // CRC-32C of counts or ranks that all give alike
   bool operator==(const Signature&) const = default;
 };
 

@@ -36,12 +36,17 @@ struct telegrad_group {
   absl::Status Alltoall(const telegrad_tensor* in, const uint64_t* sends,
                         const telegrad_tensor* out, const uint64_t* receives);
   absl::Status Barrier();
+  absl::Status Split(const int32_t* ranks, int32_t num_ranks,
+                     std::unique_ptr<telegrad_group>* part);
   absl::Status SetTimeout(double timeout_s);
 
   const telegrad::c::Owner& owner() const { return owner_; }
   const telegrad::c::Verdict* verdict() const { return verdict_.get(); }
 
  private:
+  void Set(std::shared_ptr<telegrad::c::Verdict> verdict,
+           std::unique_ptr<telegrad::Group> group);
+
   telegrad::c::Owner owner_;
   std::shared_ptr<telegrad::c::Verdict> verdict_;
   int rank_ = 0;
@@ -130,14 +135,10 @@ absl::Status telegrad_group::Create(telegrad_job* job,
   if (workers == nullptr) {
     return absl::FailedPreconditionError("a group before the worker joins");
   }
-  auto made = std::make_unique<telegrad_group>();
-  made->verdict_ = job->verdict();
-  made->rank_ = workers->rank();
-  made->size_ = workers->num_workers();
   telegrad::GroupOptions options;
   options.transport = workers->data_path().transport;
-  options.rank = made->rank_;
-  options.world_size = made->size_;
+  options.rank = workers->rank();
+  options.world_size = workers->num_workers();
   options.timeout = workers->options().operation_timeout;
   const std::string name = absl::StrCat("group ", job->NextGroup());
   absl::StatusOr<std::unique_ptr<telegrad::Group>> connected =
@@ -151,12 +152,18 @@ absl::Status telegrad_group::Create(telegrad_job* job,
     workers->Fail(status);  // the others wait for us
     return status;
   }
-  {
-    MutexLock lock(&made->mutex_);
-    made->group_ = *std::move(connected);
-  }
-  *group = std::move(made);
+  *group = std::make_unique<telegrad_group>();
+  (*group)->Set(job->verdict(), *std::move(connected));
   return absl::OkStatus();
+}
+
+void telegrad_group::Set(std::shared_ptr<telegrad::c::Verdict> verdict,
+                         std::unique_ptr<telegrad::Group> group) {
+  verdict_ = std::move(verdict);
+  rank_ = group->rank();
+  size_ = group->world_size();
+  MutexLock lock(&mutex_);
+  group_ = std::move(group);
 }
 
 absl::Status telegrad_group::Allreduce(const telegrad_tensor* data,
@@ -238,6 +245,20 @@ absl::Status telegrad_group::Alltoall(const telegrad_tensor* in,
 absl::Status telegrad_group::Barrier() {
   MutexLock lock(&mutex_);
   return group_->Barrier();
+}
+
+absl::Status telegrad_group::Split(const int32_t* ranks, int32_t num_ranks,
+                                   std::unique_ptr<telegrad_group>* part) {
+  if (ranks == nullptr || num_ranks < 1) {
+    return absl::InvalidArgumentError("split: no ranks");
+  }
+  MutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(std::unique_ptr<telegrad::Group> split,
+                   group_->Split({ranks, static_cast<size_t>(num_ranks)}));
+  if (split == nullptr) return absl::OkStatus();
+  *part = std::make_unique<telegrad_group>();
+  (*part)->Set(verdict_, std::move(split));
+  return absl::OkStatus();
 }
 
 absl::Status telegrad_group::SetTimeout(double timeout_s) {
@@ -332,6 +353,19 @@ int32_t telegrad_group_alltoallv(telegrad_group* group,
 
 int32_t telegrad_group_barrier(telegrad_group* group, telegrad_status* status) {
   return OfGroup(group, status, [&] { return group->Barrier(); });
+}
+
+int32_t telegrad_group_split(telegrad_group* group, const int32_t* ranks,
+                             int32_t num_ranks, telegrad_group** part,
+                             telegrad_status* status) {
+  if (part == nullptr) {
+    return Give(absl::InvalidArgumentError("part is null"), status);
+  }
+  std::unique_ptr<telegrad_group> made;
+  const int32_t code = OfGroup(
+      group, status, [&] { return group->Split(ranks, num_ranks, &made); });
+  *part = made.release();
+  return code;
 }
 
 int32_t telegrad_group_set_timeout(telegrad_group* group, double timeout_s,

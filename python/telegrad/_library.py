@@ -144,6 +144,7 @@ PROTOTYPES = {
     "group_reduce_scatter": (c_int32, [_H, _T, _T, _C, c_int32, _S]),
     "group_alltoallv": (c_int32, [_H, _T, _C, _T, _C, _S]),
     "group_barrier": (c_int32, [_H, _S]),
+    "group_split": (c_int32, [_H, _P, c_int32, POINTER(_H), _S]),
     "group_set_timeout": (c_int32, [_H, c_double, _S]),
     "group_rank": (c_int32, [_H]),
     "group_size": (c_int32, [_H]),

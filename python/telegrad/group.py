@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_int32, c_uint64, c_void_p
 from typing import Any, Optional, Sequence
 
 from ._arrays import tensor_in_order
@@ -39,12 +39,13 @@ class Group:
         telegrad.Mismatch: workers differ in the call; the message has both.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, *, _handle: Optional[c_void_p] = None) -> None:
         self._job = job
         self._pid = os.getpid()
-        self._handle = c_void_p()
+        self._handle = _handle or c_void_p()
         self._is_stuck = False  # a thread is in a call that was interrupted
-        self._run(lambda: call("group_create", job.handle, byref(self._handle)))
+        if _handle is None:
+            self._run(lambda: call("group_create", job.handle, byref(self._handle)))
         job._groups.add(self)
 
     @property
@@ -116,6 +117,14 @@ class Group:
     def barrier(self) -> None:
         """Returns after all ranks have called it."""
         self._run(lambda: call("group_barrier", self.handle))
+
+    def split(self, ranks: Sequence[int]) -> Optional["Group"]:
+        """All call it with the same list of `ranks`. These get a group in which each has
+        its place in the list, the others None."""
+        part, listed = c_void_p(), (c_int32 * len(ranks))(*ranks)
+        self._run(lambda: call("group_split", self.handle, listed, len(ranks),
+                               byref(part)))
+        return Group(self._job, _handle=part) if part else None
 
     def set_timeout(self, seconds: float) -> None:
         """For `seconds` a call waits without any progress, from now on."""

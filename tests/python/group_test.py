@@ -105,6 +105,22 @@ def counts(_):
     return texts
 
 
+def splits(_):
+    """Ranks 2 and 0, then 1 alone; who is in none gets None; both beside the whole."""
+    with job() as mine, telegrad.Group(mine) as group:
+        part, alone = group.split([2, 0]), group.split([1])
+        got = [part and [part.rank, part.size], alone and [alone.rank, alone.size]]
+        if part:
+            out = part.allgather(np.full(2, RANK), np.empty(4, np.int64))
+            assert out.tolist() == [2, 2, 0, 0], out
+            part.barrier()
+            part.close()
+        assert group.allreduce(np.full(1, RANK))[0] == 3
+        got.append(workers.refused(telegrad.UsageError, lambda: group.split([0, 3])))
+        group.barrier()
+    return got
+
+
 def differs(_):
     """One rank has other sizes: both say so."""
     with job() as mine, telegrad.Group(mine) as group:
@@ -199,6 +215,12 @@ class Group(unittest.TestCase):
             for text, pattern in zip(texts, patterns):
                 self.assertRegex(text, pattern)
 
+    def test_parts_of_the_ranks(self):
+        for rank, (part, alone, text) in enumerate(self.ranks(splits, 3).results()):
+            self.assertEqual(part, [[1, 2], None, [0, 2]][rank])
+            self.assertEqual(alone, [None, [0, 1], None][rank])
+            self.assertRegex(text, "ranks 0, 3 of 3")
+
     def test_other_sizes_are_refused_with_both(self):
         for text in self.ranks(differs, 2).results():
             self.assertRegex(text, r"4.*5|5.*4")
@@ -235,4 +257,4 @@ class Group(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        values, counts, differs, dies, never_ends)})
+        values, counts, splits, differs, dies, never_ends)})

@@ -8,6 +8,7 @@
 #include "kvstore/collective/nccl/communicator.h"
 #include "kvstore/collective/nccl/library.h"
 #include "kvstore/collective/schedules.h"
+#include "kvstore/collective/split.h"
 
 namespace telegrad::collective {
 
@@ -55,6 +56,10 @@ class NcclGroup : public Group {
                          Dtype type, CollectiveSettings settings) override;
   absl::Status Barrier(CollectiveSettings settings) override;
 
+  absl::StatusOr<std::unique_ptr<Group>> Split(
+      std::span<const int> ranks) override {
+    return collective::Split(*mesh_, ranks);
+  }
   void set_timeout(Duration timeout) override {
     const Mesh::Turn turn(*mesh_, /*drives=*/false);
     mesh_->set_timeout(timeout);

@@ -92,5 +92,42 @@ TEST_P(Collective, AlltoallvTransposesBlocksOfDifferentSizes) {
   });
 }
 
+// The ranks from the last on, without rank 0 where there are others; then a
+// group of one, and the first group again.
+TEST_P(Collective, SplitGroupsGoTheirOwnWay) {
+  RunRanks(Options(), [](Group& group) {
+    const int n = group.world_size();
+    std::vector<int> ranks;
+    for (int rank = n - 1; rank >= (n > 1 ? 1 : 0); --rank) {
+      ranks.push_back(rank);
+    }
+    const auto part = group.Split(ranks);
+    ASSERT_THAT(part, IsOk());
+    const bool is_in = n == 1 || group.rank() > 0;
+    ASSERT_EQ(*part != nullptr, is_in);
+    for (int round = 0; is_in && round < 3; ++round) {
+      ASSERT_EQ((*part)->world_size(), static_cast<int>(ranks.size()));
+      EXPECT_EQ(ranks[static_cast<size_t>((*part)->rank())], group.rank());
+      std::vector<int64_t> data(5000, group.rank());
+      ASSERT_THAT((*part)->Allreduce(data.data(), data.size(), Dtype::kInt64,
+                                     ReduceOp::kSum),
+                  IsOk());
+      EXPECT_EQ(data.back(), n * (n - 1) / 2);
+    }
+    const std::vector<int> alone = {n - 1};
+    const auto last = group.Split(alone);
+    ASSERT_THAT(last, IsOk());
+    if (*last != nullptr) {
+      EXPECT_THAT((*last)->Barrier(), IsOk());
+    }
+    for (const std::vector<int>& wrong :
+         {std::vector<int>{}, {n}, {-1}, {0, 0}}) {
+      EXPECT_THAT(group.Split(wrong),
+                  StatusIs(absl::StatusCode::kInvalidArgument, "split"));
+    }
+    EXPECT_THAT(group.Barrier(), IsOk());
+  });
+}
+
 }  // namespace
 }  // namespace telegrad::testing

@@ -40,6 +40,10 @@ absl::Status Scatter(Group& group, float* data, size_t to) {
                               ReduceOp::kSum);
 }
 
+absl::Status Split(Group& group, std::vector<int> ranks) {
+  return group.Split(ranks).status();
+}
+
 // A rank that has returned need not come back for what it sent to arrive.
 TEST(DistantRanks, NobodyWaitsForOneThatHasReturned) {
   GroupOptions options = Options(2);
@@ -124,6 +128,11 @@ const Difference kDifferences[] = {
        return g.Allreduce(d, 100, Dtype::kInt64, ReduceOp::kProduct);
      },
      "product of 100 float64", "product of 100 int64"},
+    {"Split", [](Group& g, float*) { return Split(g, {0}); },
+     [](Group& g, float*) {
+       return Split(g, {0, 1});
+     },
+     "into 1 ranks", "into 2 ranks"},
     {"Counts", [](Group& g, float* d) { return Scatter(g, d, 0); },
      [](Group& g, float* d) { return Scatter(g, d, 1); }, "reduce-scatter",
      "counts"},
