@@ -161,6 +161,22 @@ TELEGRAD_API int32_t telegrad_group_set_timeout(telegrad_group* group,
                                                 double timeout_s,
                                                 telegrad_status* status);
 
+/* Point to point: in any order, from any thread, several at a time, beside
+ * collectives. Between two ranks messages of one tag keep their order. A size
+ * or type that differs is an error of the receive, and of the send if it still
+ * waits; the group goes on. */
+
+/* Returns when the memory may be used again. */
+TELEGRAD_API int32_t telegrad_group_send(telegrad_group* group,
+                                         const telegrad_tensor* data,
+                                         int32_t to, uint32_t tag,
+                                         telegrad_status* status);
+/* `from` -1: any rank. `sender`, which may be NULL, gets the rank. */
+TELEGRAD_API int32_t telegrad_group_recv(telegrad_group* group,
+                                         const telegrad_tensor* data,
+                                         int32_t from, uint32_t tag,
+                                         int32_t* sender,
+                                         telegrad_status* status);
 /* Where other workers may still need what was sent last, after a barrier. */
 TELEGRAD_API void telegrad_group_free(telegrad_group* group);
 

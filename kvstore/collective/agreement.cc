@@ -33,14 +33,18 @@ absl::Status Agreement::Compare(int from, const Header& header) {
   return broken_;
 }
 
-void Agreement::BreakAsSaid(uint32_t said_code, absl::string_view said) {
+absl::Status StatusAsSaid(uint32_t said_code, absl::string_view said) {
   const ExitCode code = IsExitCode(said_code) ? static_cast<ExitCode>(said_code)
                                               : ExitCode::kInternal;
   absl::Status status = absl::AbortedError(said);
   if (code == ExitCode::kPeerDied) status = absl::UnavailableError(said);
   if (code == ExitCode::kMismatch) status = absl::FailedPreconditionError(said);
   if (code == ExitCode::kTimeout) status = absl::DeadlineExceededError(said);
-  Break(WithExitCode(code, std::move(status)));
+  return WithExitCode(code, std::move(status));
+}
+
+void Agreement::BreakAsSaid(uint32_t code, absl::string_view said) {
+  Break(StatusAsSaid(code, said));
   said_ = std::string(said);
 }
 

@@ -10,6 +10,9 @@
 
 namespace telegrad::collective {
 
+// Another rank's error, of exit code `code`, in its words.
+absl::Status StatusAsSaid(uint32_t code, absl::string_view said);
+
 // Which collective this rank is in, compared with what the others say, and the
 // first error of the group, which stays. One thread.
 class Agreement {

@@ -20,6 +20,8 @@
 // messages.
 namespace telegrad {
 
+constexpr int kAnyRank = -1;
+
 // 16-bit floats are combined in float32 and rounded to nearest after each
 // step; finite results beyond the type's range become its largest. Whole
 // numbers wrap. Of bools the sum is "or", the product "and".
@@ -55,6 +57,9 @@ struct GroupOptions {
   // The alpha-beta model that chooses algorithms; equal on all ranks.
   double latency_s = 20e-6;
   double bytes_per_s = 2e9;
+  // Whether ranks send and receive point to point, which takes a thread and an
+  // address more; equal on all.
+  bool sends = false;
   // For nccl only: this rank's CUDA device, and the library for dlopen.
   int device = 0;
   std::string nccl_library = "libnccl.so.2";
@@ -170,6 +175,20 @@ class Group {
 
   // From now on, for what waits without any progress.
   virtual void set_timeout(Duration timeout) = 0;
+
+  // Point to point, of groups with GroupOptions::sends: from any thread,
+  // several at a time, beside collectives and in any order. Between two ranks
+  // messages of one tag keep theirs. Another size or type than the other side's
+  // is an error of the receive, and of the send if it still waits
+  // (FailedPrecondition, exit code 31); a lost rank is Unavailable. The group
+  // goes on.
+
+  // `data` [count] is the caller's again when it returns.
+  virtual absl::Status Send(const void* data, size_t count, Dtype type, int to,
+                            uint32_t tag = 0) = 0;
+  // The rank that sent it; `from` is that rank or kAnyRank.
+  virtual absl::StatusOr<int> Receive(void* data, size_t count, Dtype type,
+                                      int from, uint32_t tag = 0) = 0;
 };
 
 }  // namespace telegrad

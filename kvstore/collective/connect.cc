@@ -19,11 +19,11 @@ constexpr Duration kPause = std::chrono::milliseconds(200);
 
 // What all ranks must have alike, besides addresses.
 std::string SettingsOf(const GroupOptions& options) {
-  return absl::StrCat("world_size ", options.world_size, " chunk_bytes ",
-                      options.chunk_bytes, " latency_s ", options.latency_s,
-                      " bytes_per_s ", options.bytes_per_s, " connections ",
-                      NumConnections(options.transport), " encryption ",
-                      Name(options.transport.encryption));
+  return absl::StrCat(
+      "world_size ", options.world_size, " chunk_bytes ", options.chunk_bytes,
+      " latency_s ", options.latency_s, " bytes_per_s ", options.bytes_per_s,
+      " connections ", NumConnections(options.transport), " sends ",
+      options.sends, " encryption ", Name(options.transport.encryption));
 }
 
 absl::Status CheckOptions(const GroupOptions& options) {

@@ -36,17 +36,42 @@ size_t LargestOf(const Blocks& blocks) {
   return largest;
 }
 
+absl::Status HasNoCourier() {
+  return absl::FailedPreconditionError(
+      "point to point: this group was made without GroupOptions::sends");
+}
+
 void CopyUnlessThere(const void* from, void* to, size_t bytes) {
   if (from != to && bytes > 0) std::memcpy(to, from, bytes);
 }
 
 }  // namespace
 
-DenseGroup::DenseGroup(std::unique_ptr<Mesh> mesh)
+DenseGroup::DenseGroup(std::unique_ptr<Mesh> mesh,
+                       std::unique_ptr<Courier> courier)
     : mesh_(std::move(mesh)),
       place_({.rank = mesh_->rank(),
               .world_size = mesh_->world_size(),
-              .chunk_bytes = mesh_->options().chunk_bytes}) {}
+              .chunk_bytes = mesh_->options().chunk_bytes}),
+      courier_(std::move(courier)) {}
+
+void DenseGroup::set_timeout(Duration timeout) {
+  const Mesh::Turn turn(*mesh_, /*drives=*/false);
+  mesh_->set_timeout(timeout);
+  if (courier_ != nullptr) courier_->set_timeout(timeout);
+}
+
+absl::Status DenseGroup::Send(const void* data, size_t count, Dtype type,
+                              int to, uint32_t tag) {
+  if (courier_ == nullptr) return HasNoCourier();
+  return courier_->Send(data, count, type, to, tag);
+}
+
+absl::StatusOr<int> DenseGroup::Receive(void* data, size_t count, Dtype type,
+                                        int from, uint32_t tag) {
+  if (courier_ == nullptr) return HasNoCourier();
+  return courier_->Receive(data, count, type, from, tag);
+}
 
 absl::Status DenseGroup::Begin(Signature& signature,
                                CollectiveSettings settings, size_t bytes) {

@@ -5,6 +5,7 @@
 
 #include "kvstore/collective/bulk.h"
 #include "kvstore/collective/collective.h"
+#include "kvstore/collective/courier.h"
 #include "kvstore/collective/mesh.h"
 #include "kvstore/collective/schedules.h"
 #include "kvstore/collective/split.h"
@@ -14,7 +15,8 @@ namespace telegrad::collective {
 // Checks arguments, chooses algorithms, and runs them over a mesh.
 class DenseGroup : public Group {
  public:
-  explicit DenseGroup(std::unique_ptr<Mesh> mesh);
+  // Without a courier it neither sends nor receives.
+  DenseGroup(std::unique_ptr<Mesh> mesh, std::unique_ptr<Courier> courier);
 
   int rank() const override { return mesh_->rank(); }
   int world_size() const override { return mesh_->world_size(); }
@@ -54,10 +56,11 @@ class DenseGroup : public Group {
       std::span<const int> ranks) override {
     return collective::Split(*mesh_, ranks);
   }
-  void set_timeout(Duration timeout) override {
-    const Mesh::Turn turn(*mesh_, /*drives=*/false);
-    mesh_->set_timeout(timeout);
-  }
+  void set_timeout(Duration timeout) override;
+  absl::Status Send(const void* data, size_t count, Dtype type, int to,
+                    uint32_t tag) override;
+  absl::StatusOr<int> Receive(void* data, size_t count, Dtype type, int from,
+                              uint32_t tag) override;
 
  private:
   absl::Status Begin(Signature& signature, CollectiveSettings settings,
@@ -74,6 +77,7 @@ class DenseGroup : public Group {
 
   const std::unique_ptr<Mesh> mesh_;
   const Place place_;
+  const std::unique_ptr<Courier> courier_;
 };
 
 }  // namespace telegrad::collective

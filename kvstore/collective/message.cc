@@ -29,6 +29,8 @@ const char* Name(Operation operation) {
       return "alltoallv";
     case Operation::kSplit:
       return "split";
+    case Operation::kSend:
+      return "send";
   }
   return "unknown";
 }
@@ -94,7 +96,7 @@ absl::StatusOr<Header> Decode(ConstBytes bytes) {
   Header header;
   Signature& s = header.signature;
   if (!TakeEnum(at[4], MessageKind::kAbort, &header.kind) ||
-      !TakeEnum(at[5], Operation::kSplit, &s.operation) ||
+      !TakeEnum(at[5], Operation::kSend, &s.operation) ||
       !TakeEnum(at[6], Dtype::kBool, &s.type) ||
       !TakeEnum(at[7], ReduceOp::kProduct, &s.op) ||
       !TakeEnum(at[8], CollectiveAlgorithm::kDissemination, &s.algorithm) ||

@@ -22,6 +22,7 @@ enum class Operation : uint8_t {
   kBarrier = 6,
   kAlltoallv = 7,
   kSplit = 8,
+  kSend = 9,  // between two ranks
 };
 
 // What all ranks must mean alike.
@@ -48,6 +49,8 @@ enum class MessageKind : uint8_t {
   kReady = 2,  // this rank takes data of this collective now
   kData = 3,   // only after kReady
   kAbort = 4,  // payload: why; index: exit code
+  // In kSend the sequence is the message's number among its sender's; kEager
+  // has index 1 and the payload, or 0 and waits for kReady.
 };
 
 struct Header {

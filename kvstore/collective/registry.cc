@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -19,9 +21,35 @@ using Factory = absl::StatusOr<std::unique_ptr<Group>> (*)(
 
 absl::StatusOr<std::unique_ptr<Group>> MakeDenseGroup(
     const GroupOptions& options, const AddressExchange& exchange) {
-  ASSIGN_OR_RETURN(std::unique_ptr<collective::Mesh> mesh,
-                   collective::Mesh::Make(options, exchange));
-  return std::make_unique<collective::DenseGroup>(std::move(mesh));
+  std::unique_ptr<collective::Courier> courier;
+  if (!options.sends) {
+    ASSIGN_OR_RETURN(std::unique_ptr<collective::Mesh> mesh,
+                     collective::Mesh::Make(options, exchange));
+    return std::make_unique<collective::DenseGroup>(std::move(mesh), nullptr);
+  }
+  ASSIGN_OR_RETURN(courier, collective::Courier::Make(options));
+  std::vector<std::string> addresses;
+  // The courier's address is the last line of what a rank says.
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<collective::Mesh> mesh,
+      collective::Mesh::Make(
+          options,
+          [&](const std::string& mine,
+              TimePoint deadline) -> absl::StatusOr<std::vector<std::string>> {
+            ASSIGN_OR_RETURN(
+                std::vector<std::string> texts,
+                exchange(absl::StrCat(mine, "\n", courier->address()),
+                         deadline));
+            for (std::string& text : texts) {
+              const size_t end = std::min(text.rfind('\n'), text.size());
+              addresses.push_back(text.substr(std::min(end + 1, text.size())));
+              text.resize(end);
+            }
+            return texts;
+          }));
+  courier->Start(std::move(addresses));
+  return std::make_unique<collective::DenseGroup>(std::move(mesh),
+                                                  std::move(courier));
 }
 
 struct Entry {

@@ -39,9 +39,12 @@ struct telegrad_group {
   absl::Status Split(const int32_t* ranks, int32_t num_ranks,
                      std::unique_ptr<telegrad_group>* part);
   absl::Status SetTimeout(double timeout_s);
+  absl::Status Send(const telegrad_tensor* data, int32_t to, uint32_t tag);
+  absl::Status Recv(const telegrad_tensor* data, int32_t from, uint32_t tag,
+                    int32_t* sender);
 
   const telegrad::c::Owner& owner() const { return owner_; }
-  const telegrad::c::Verdict* verdict() const { return verdict_.get(); }
+  std::shared_ptr<telegrad::c::Verdict> verdict() const { return verdict_; }
 
  private:
   void Set(std::shared_ptr<telegrad::c::Verdict> verdict,
@@ -51,6 +54,7 @@ struct telegrad_group {
   std::shared_ptr<telegrad::c::Verdict> verdict_;
   int rank_ = 0;
   int size_ = 1;
+  telegrad::Group* courier_ = nullptr;  // group_, for calls from any thread
   telegrad::Mutex mutex_;
   std::unique_ptr<telegrad::Group> group_ ABSL_GUARDED_BY(mutex_);
 };
@@ -137,6 +141,7 @@ absl::Status telegrad_group::Create(telegrad_job* job,
   }
   telegrad::GroupOptions options;
   options.transport = workers->data_path().transport;
+  options.sends = true;
   options.rank = workers->rank();
   options.world_size = workers->num_workers();
   options.timeout = workers->options().operation_timeout;
@@ -162,6 +167,7 @@ void telegrad_group::Set(std::shared_ptr<telegrad::c::Verdict> verdict,
   verdict_ = std::move(verdict);
   rank_ = group->rank();
   size_ = group->world_size();
+  courier_ = group.get();
   MutexLock lock(&mutex_);
   group_ = std::move(group);
 }
@@ -271,6 +277,21 @@ absl::Status telegrad_group::SetTimeout(double timeout_s) {
   return absl::OkStatus();
 }
 
+absl::Status telegrad_group::Send(const telegrad_tensor* data, int32_t to,
+                                  uint32_t tag) {
+  RETURN_IF_ERROR(CheckHostTensor(data));
+  return courier_->Send(data->data, CountOf(data), TypeOf(data), to, tag);
+}
+
+absl::Status telegrad_group::Recv(const telegrad_tensor* data, int32_t from,
+                                  uint32_t tag, int32_t* sender) {
+  RETURN_IF_ERROR(CheckHostTensor(data));
+  ASSIGN_OR_RETURN(const int rank, courier_->Receive(data->data, CountOf(data),
+                                                     TypeOf(data), from, tag));
+  if (sender != nullptr) *sender = rank;
+  return absl::OkStatus();
+}
+
 namespace {
 
 // `call` of a group that may be used here.
@@ -279,9 +300,10 @@ int32_t OfGroup(telegrad_group* group, telegrad_status* status, Call call) {
   if (group == nullptr) {
     return Give(absl::InvalidArgumentError("group is null"), status);
   }
+  const auto verdict = group->verdict();  // the call may outlive its group
   absl::Status result = group->owner().Check();
   if (result.ok()) result = call();
-  return Give(result, group->verdict(), status);
+  return Give(result, verdict.get(), status);
 }
 
 }  // namespace
@@ -371,6 +393,18 @@ int32_t telegrad_group_split(telegrad_group* group, const int32_t* ranks,
 int32_t telegrad_group_set_timeout(telegrad_group* group, double timeout_s,
                                    telegrad_status* status) {
   return OfGroup(group, status, [&] { return group->SetTimeout(timeout_s); });
+}
+
+int32_t telegrad_group_send(telegrad_group* group, const telegrad_tensor* data,
+                            int32_t to, uint32_t tag, telegrad_status* status) {
+  return OfGroup(group, status, [&] { return group->Send(data, to, tag); });
+}
+
+int32_t telegrad_group_recv(telegrad_group* group, const telegrad_tensor* data,
+                            int32_t from, uint32_t tag, int32_t* sender,
+                            telegrad_status* status) {
+  return OfGroup(group, status,
+                 [&] { return group->Recv(data, from, tag, sender); });
 }
 
 int32_t telegrad_group_rank(const telegrad_group* group) {

@@ -145,6 +145,8 @@ PROTOTYPES = {
     "group_alltoallv": (c_int32, [_H, _T, _C, _T, _C, _S]),
     "group_barrier": (c_int32, [_H, _S]),
     "group_split": (c_int32, [_H, _P, c_int32, POINTER(_H), _S]),
+    "group_send": (c_int32, [_H, _T, c_int32, c_uint32, _S]),
+    "group_recv": (c_int32, [_H, _T, c_int32, c_uint32, _P, _S]),
     "group_set_timeout": (c_int32, [_H, c_double, _S]),
     "group_rank": (c_int32, [_H]),
     "group_size": (c_int32, [_H]),

@@ -130,6 +130,25 @@ class Group:
         """For `seconds` a call waits without any progress, from now on."""
         call("group_set_timeout", self.handle, seconds)
 
+    def send(self, array: Any, to: int, tag: int = 0) -> None:
+        """Gives rank `to` the `array` [n]; returns when it may be changed again. Sends and
+        receives come in any order, from any thread, beside collectives; between two ranks
+        those of one `tag` keep theirs."""
+        tensor = tensor_in_order(array)
+        self._run(lambda: call("group_send", self.handle, byref(tensor), to, tag))
+
+    def recv(self, array: Any, source: int = -1, tag: int = 0) -> int:
+        """Fills `array` [n] with what rank `source` (-1: any) sends with `tag`; gives the
+        rank.
+
+        Raises:
+            telegrad.Mismatch: another size or type was sent; the group goes on.
+        """
+        tensor, sender = tensor_in_order(array, writes=True), c_int32(-1)
+        self._run(lambda: call("group_recv", self.handle, byref(tensor), source, tag,
+                               byref(sender)))
+        return int(sender.value)
+
     def close(self) -> None:
         """A second call does nothing."""
         handle, self._handle = self._handle, c_void_p()

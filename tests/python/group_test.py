@@ -121,6 +121,46 @@ def splits(_):
     return got
 
 
+def messages(_):
+    """From threads, in other orders, beside collectives; what does not fit."""
+    with job() as mine, telegrad.Group(mine) as group:
+        others = [rank for rank in range(3) if rank != RANK]
+        got = {}
+
+        def send(to):
+            for tag in range(4):
+                group.send(np.full(10 ** tag * 40, RANK + 10 * tag, np.int32), to, tag)
+
+        def receive(source):
+            for tag in range(4):
+                array = np.empty(10 ** tag * 40, np.int32)
+                got[source, tag] = [group.recv(array, source, tag), int(array.min())]
+
+        threads = [threading.Thread(target=work, args=(rank,))
+                   for rank in others for work in (send, receive)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            assert group.allreduce(np.ones(1000, np.float64))[-1] == 3
+        for thread in threads:
+            thread.join()
+        assert got == {(rank, tag): [rank, rank + 10 * tag]
+                       for rank in others for tag in range(4)}, got
+        texts = [workers.refused(telegrad.UsageError, wrong) for wrong in (
+            lambda: group.send(np.ones(1), RANK), lambda: group.recv(np.ones(1), 3))]
+        group.barrier()
+        if RANK == 1:
+            group.send(np.ones(3, np.int8), 0, 7)
+        elif RANK == 0:
+            texts.append(workers.refused(
+                telegrad.Mismatch, lambda: group.recv(np.ones(4, np.int8), tag=7)))
+            group.set_timeout(0.2)
+            texts.append(workers.refused(telegrad.Timeout, lambda: group.recv(np.ones(1))))
+            group.set_timeout(60)
+        group.barrier()
+    return texts
+
+
 def differs(_):
     """One rank has other sizes: both say so."""
     with job() as mine, telegrad.Group(mine) as group:
@@ -221,6 +261,14 @@ class Group(unittest.TestCase):
             self.assertEqual(alone, [None, [0, 1], None][rank])
             self.assertRegex(text, "ranks 0, 3 of 3")
 
+    def test_messages_between_two_ranks(self):
+        texts = self.ranks(messages, 3).results()
+        for rank, found in enumerate(texts):
+            self.assertRegex(found[0], f"rank {rank} of 3")
+            self.assertRegex(found[1], "rank 3 of 3")
+        self.assertRegex(texts[0][2], "rank 1 sends 3 int8 to rank 0, which receives 4 int8")
+        self.assertRegex(texts[0][3], "receive of 1 float64 from any rank.*0.2 s")
+
     def test_other_sizes_are_refused_with_both(self):
         for text in self.ranks(differs, 2).results():
             self.assertRegex(text, r"4.*5|5.*4")
@@ -257,4 +305,4 @@ class Group(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        values, counts, splits, differs, dies, never_ends)})
+        values, counts, splits, messages, differs, dies, never_ends)})

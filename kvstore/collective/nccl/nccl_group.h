@@ -64,8 +64,17 @@ class NcclGroup : public Group {
     const Mesh::Turn turn(*mesh_, /*drives=*/false);
     mesh_->set_timeout(timeout);
   }
+  absl::Status Send(const void*, size_t, Dtype, int, uint32_t) override {
+    return absl::UnimplementedError(kSendsNothing);
+  }
+  absl::StatusOr<int> Receive(void*, size_t, Dtype, int, uint32_t) override {
+    return absl::UnimplementedError(kSendsNothing);
+  }
 
  private:
+  static constexpr char kSendsNothing[] =
+      "nccl: no point to point; groups with backend \"host\" send and receive";
+
   NcclGroup(const Library& library, int version, std::unique_ptr<Mesh> mesh,
             int device, std::string ours);
 
