@@ -115,7 +115,7 @@ class Job:
         self._groups: Set[Any] = set()
         interruptible(lambda: call("job_start", byref(options), byref(self._handle)),
                       lambda _: None)
-        _open_jobs.add(self)
+        _open_jobs[self] = None
 
     @property
     def handle(self) -> c_void_p:
@@ -231,7 +231,7 @@ class Job:
         this process end when all workers have left; after `timeout` seconds (the
         operation timeout) they are ended. A second call does nothing."""
         self._close_parts()
-        _open_jobs.discard(self)
+        _open_jobs.pop(self, None)
         limit = self._close_timeout if timeout is None else timeout
         handle = self._handle
         try:
@@ -261,7 +261,9 @@ class Job:
                 raise
 
 
-_open_jobs: Set[Job] = set()  # they end in order, whoever has forgotten them
+# They end in order, whoever has forgotten them; as they were made: one waits for another
+# rank, which must not wait for this one in another job.
+_open_jobs: Dict[Job, None] = {}
 _uncaught: Optional[BaseException] = None
 
 

@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .._environment import codec, is_disabled
 from ..errors import Unsupported, UsageError, WrongOrder
 from ._auto import standard_codec
+from ._backend import BackendOptions, register
 from ._bucket import unwrapped
 from ._diloco import DiLoCo
 from ._disabled import Disabled
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ._options import ReplicasOptions, StateOptions
 
-__all__ = ["DiLoCo", "Replicas", "State", "compress", "hook", "report"]
+__all__ = ["BackendOptions", "DiLoCo", "Replicas", "State", "compress", "hook", "report"]
 
 
 def _is_compressed(model: Any) -> bool:
@@ -29,6 +30,7 @@ def _is_compressed(model: Any) -> bool:
 
 
 refuse_join(_is_compressed)
+register()
 
 
 def _refuse_others(model: Any) -> None:

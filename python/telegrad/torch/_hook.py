@@ -267,7 +267,7 @@ class State:
             self._job.close(3)
         except Error:
             pass  # which is why this is called
-        options = {**self._job_options, "parameters": named.values()}
+        options: Dict[str, Any] = {**self._job_options, "parameters": named.values()}
         options["settings"] = {**options["settings"], "steps done": self.steps}
         self._open(job_of_store(store, rank, world_size, timeout, **options), named,
                    self._held)

@@ -33,7 +33,7 @@ _OPEN_STORE = (
     "who reaches the port of MASTER_ADDR can read it, join the job, and read and change "
     "gradients; name a file of 32 random bytes, the same on all hosts, by secret_file= or "
     "TELEGRAD_SECRET_FILE, or start the ranks by telegrad-launch")
-_has_said = []  # that, once
+_has_said: List[bool] = []  # that, once
 _num_meetings: Dict[Tuple[int, ...], int] = {}  # of these ranks
 
 
@@ -67,6 +67,15 @@ def check_names(options: Mapping[str, object], owner: Any, others: Any) -> None:
                              + (f"; there is {close[0]!r}" if close else ""))
 
 
+def has_key(store: Any, key: str) -> bool:
+    """Whether somebody wrote it; may wait for a second, and raise a RuntimeError then."""
+    if hasattr(store, "check"):
+        return bool(store.check([key]))
+    # Before torch 2; later ones write a line when a slice ends.
+    store.wait([key], timedelta(seconds=1))
+    return True
+
+
 class _Board:
     """Notes on a store of torch.distributed, of one meeting of some ranks; without one on
     the default process group's."""
@@ -74,8 +83,11 @@ class _Board:
     def __init__(self, timeout: float, ranks: List[int], store: Optional[Any] = None) -> None:
         self._deadline = time.monotonic() + timeout
         self._prefix = "telegrad/"
-        self._store = store
+        self._store: Any = store
+        self._calls = "this, with the same prefix of the store"
         if store is None:
+            self._calls = ("telegrad.torch.compress, or be started by torchrun with -m "
+                           "telegrad.run")
             self._store = dist.distributed_c10d._get_default_store()
             count = _num_meetings[tuple(ranks)] = _num_meetings.get(tuple(ranks), 0) + 1
             # torchrun's store may outlive an attempt, whose names it would still have.
@@ -86,29 +98,20 @@ class _Board:
     def put(self, name: str, text: str) -> None:
         self._store.set(self._prefix + name, text)
 
-    def _has(self, key: str) -> bool:
-        if hasattr(self._store, "check"):
-            return bool(self._store.check([key]))
-        # Before torch 2; later ones write a line when a slice ends.
-        self._store.wait([key], timedelta(seconds=1))
-        return True
-
     def get(self, name: str) -> str:
         """In slices, between which Ctrl-C is heard."""
         key, pause = self._prefix + name, 0.005
         while True:
             reason = "it is not there"
             try:
-                if self._has(key):
+                if has_key(self._store, key):
                     break
             except RuntimeError as why:  # a lost store, or a slice has passed
                 reason = str(why).partition("\n")[0]
             if time.monotonic() > self._deadline:
-                    raise JoinTimeout(
-                        f"nobody wrote {key} to the store of torch.distributed "
-                        f"({reason}): all ranks must call "
-                        "telegrad.torch.compress, or be started by torchrun with -m "
-                        "telegrad.run; a rank may have died") from None
+                raise JoinTimeout(
+                    f"nobody wrote {key} to the store of torch.distributed ({reason}): "
+                    f"all ranks must call {self._calls}; a rank may have died") from None
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         return str(self._store.get(key).decode())
