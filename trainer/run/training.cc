@@ -490,9 +490,8 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
   const bool is_evaluated =
       (epoch + 1) % options.eval_every == 0 || epoch + 1 == options.num_epochs;
   if (is_evaluated && !options.benchmark) RETURN_IF_ERROR(Evaluate(epoch));
-  return checkpoints_.IsDueAfterEpoch(epoch)
-             ? checkpoints_.Save(CursorAt(epoch + 1, 0))
-             : absl::OkStatus();
+  if (!checkpoints_.IsDueAfterEpoch(epoch)) return absl::OkStatus();
+  return checkpoints_.Save(CursorAt(epoch + 1, 0));
 }
 
 absl::Status Training::Evaluate(int epoch) {
@@ -558,15 +557,14 @@ absl::Status LoadForTraining(const TrainOptions& options, uint64_t seed,
   RETURN_IF_ERROR(framework->configure(1, options.tf32));
   if (data.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const NetworkSpec spec, RequestedSpec(options));
-  if (options.benchmark) {
-    const int64_t samples =
-        NumNoiseSamples(options, options.workers * options.devices);
-    data.emplace().train =
-        MakeNoise(SamplesOf(spec), seed, static_cast<size_t>(samples));
+  if (!options.benchmark) {
+    ASSIGN_OR_RETURN(data,
+                     LoadDataset(options.data, RequestedData(options, spec)));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(data,
-                   LoadDataset(options.data, RequestedData(options, spec)));
+  const auto samples = static_cast<size_t>(
+      NumNoiseSamples(options, options.workers * options.devices));
+  data.emplace().train = MakeNoise(SamplesOf(spec), seed, samples);
   return absl::OkStatus();
 }
 
