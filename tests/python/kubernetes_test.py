@@ -1,8 +1,8 @@
 """deploy/kubernetes: what telegrad-launch prints, and what the schemas of Kubernetes allow.
 
-TELEGRAD_RECORD=1 writes the folder. The schemas of core kinds are kubernetes-validate's (pip);
-those of JobSet, MPIJob, TrainJob and ClusterTrainingRuntime are files of their projects in the
-folder TELEGRAD_KUBERNETES_FIXTURES. What is missing is skipped. docs/ci.md has the command.
+TELEGRAD_RECORD=1 writes the folder. The schemas of core kinds are kubernetes-validate's, which
+./telegrad test takes from PyPI; those of JobSet, MPIJob, TrainJob and ClusterTrainingRuntime are
+files of their projects in the folder TELEGRAD_KUBERNETES_FIXTURES. What is missing is skipped.
 """
 import copy
 import glob
@@ -20,6 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 FOLDER = os.path.join(ROOT, "deploy", "kubernetes")
 sys.path.append(os.path.join(ROOT, "python", "telegrad"))  # last: it has a numbers.py
+sys.path.append(os.path.join(ROOT, "build", "kubernetes-validate"))
 options = importlib.import_module("launch.options")
 kubernetes = importlib.import_module("launch.submit.kubernetes")
 from launch.errors import Refused  # noqa: E402
@@ -259,13 +260,14 @@ class Schemas(unittest.TestCase):
 
     def test_a_typo_anywhere_is_found(self):
         count = 0
-        for kind in COMMANDS:
+        has_all = "TELEGRAD_KUBERNETES_FIXTURES" in os.environ
+        for kind in COMMANDS if has_all else ["job"]:
             for thing in objects(kind):
                 for where, wrong in typos(thing):
                     count += 1
                     self.assertIsNotNone(self.errors(wrong, VERSIONS[-1]),
                                          f"{thing['kind']}: {where} with an x more")
-        self.assertGreater(count, 300)
+        self.assertGreater(count, 300 if has_all else 70)
         print(json.dumps({"typos planted and found": count}))
 
 
