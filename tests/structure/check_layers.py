@@ -35,6 +35,7 @@ BELOW["kvstore/job/launch"] = ("transport", "base")
 BELOW["kvstore/job/control"] = ("kvstore/job/launch", "transport", "base")
 BELOW["kvstore/job/path"] = ("kvstore/job/control", "transport", "topology", "base")
 BELOW["kvstore/collective"] = ("transport", "kernels", "base")
+BELOW["kvstore/operations"] = ("kvstore", "kvstore/collective", "kernels", "base")
 BELOW["kvstore"] += ("kvstore/job", "kvstore/collective")
 ENGINE = ("kvstore", "compression", "topology", "kernels", "base")
 BELOW["kvstore/engine/device"] = ENGINE

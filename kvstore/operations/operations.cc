@@ -1,0 +1,318 @@
+#include "kvstore/operations/operations.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/atomic_file.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/start_thread.h"
+#include "base/status_macros.h"
+#include "kvstore/operations/fusion.h"
+#include "kvstore/operations/negotiation.h"
+#include "kvstore/operations/runner.h"
+
+namespace telegrad::operations {
+namespace {
+
+// Between cycles in which nobody has anything to say.
+constexpr Duration kMaxPatience = std::chrono::milliseconds(20);
+constexpr size_t kMaxRequestBytes = size_t{256} << 20;  // a rank's, in a cycle
+
+// What a kind of operation does not use is the same on all ranks.
+void Normalise(const std::vector<int>& ranks, Request* request) {
+  const Kind kind = request->kind;
+  if (kind != Kind::kBroadcast && kind != Kind::kRemoveSet) request->root = 0;
+  if (kind != Kind::kAllreduce && kind != Kind::kReduceScatter) {
+    request->op = Op::kSum;
+    request->prescale = request->postscale = 1;
+  }
+  if (kind == Kind::kBarrier || kind == Kind::kJoin) {
+    request->shape.clear();
+    request->dtype = Dtype::kFloat32;
+  }
+  if (kind == Kind::kJoin) request->group = request->group_size = 0;
+  if (kind != Kind::kAlltoall && kind != Kind::kAddSet) {
+    request->splits.clear();
+  } else if (kind == Kind::kAlltoall && request->splits.empty() &&
+             !request->shape.empty() &&
+             request->shape[0] % static_cast<int64_t>(ranks.size()) == 0) {
+    request->splits.assign(
+        ranks.size(), request->shape[0] / static_cast<int64_t>(ranks.size()));
+  }
+}
+
+}  // namespace
+
+Operations::Operations(std::unique_ptr<Group> world, const Options& options)
+    : options_(options),
+      rank_(world->rank()),
+      world_size_(world->world_size()),
+      negotiation_(std::make_unique<Negotiation>(rank_, world_size_,
+                                                 options.cache_capacity)),
+      runner_(std::make_unique<Runner>(std::move(world), queue_,
+                                       !options.timeline.empty())) {
+  MutexLock lock(&mutex_);
+  sets_[0] = *negotiation_->RanksOf(0);
+}
+
+absl::StatusOr<std::unique_ptr<Operations>> Operations::Make(
+    std::unique_ptr<Group> world, const Options& options) {
+  if (options.fusion_bytes < 0 || options.cache_capacity < 0 ||
+      options.cycle < Duration::zero() ||
+      options.stall_warning < Duration::zero() ||
+      options.stall_deadline < Duration::zero()) {
+    return absl::InvalidArgumentError(
+        "operations: sizes and times must be at least 0");
+  }
+  std::unique_ptr<Operations> made(new Operations(std::move(world), options));
+  RETURN_IF_ERROR(made->CompareOptions());
+  made->thread_ = StartThread([operations = made.get()] { operations->Run(); });
+  return made;
+}
+
+absl::Status Operations::CompareOptions() {
+  using Values = std::array<int32_t, 3>;
+  const Values mine = {static_cast<int32_t>(options_.fusion_bytes),
+                       static_cast<int32_t>(options_.fusion_bytes >> 32),
+                       static_cast<int32_t>(options_.cache_capacity)};
+  std::vector<Values> all(static_cast<size_t>(world_size_));
+  RETURN_IF_ERROR(runner_->world().Allgather(mine.data(), all.data(),
+                                             mine.size(), Dtype::kInt32));
+  const auto text = [](const Values& values) {
+    return absl::StrCat("fusion_bytes ",
+                        static_cast<uint32_t>(values[0]) |
+                            static_cast<int64_t>(values[1]) << 32,
+                        " and cache_capacity ", values[2]);
+  };
+  for (int i = 0; i < world_size_; ++i) {
+    const Values& other = all[static_cast<size_t>(i)];
+    if (other == all[0]) continue;
+    return WithExitCode(ExitCode::kMismatch,
+                        absl::FailedPreconditionError(absl::StrCat(
+                            "operations: rank 0 has ", text(all[0]), ", rank ",
+                            i, " has ", text(other))));
+  }
+  return absl::OkStatus();
+}
+
+Operations::~Operations() {
+  if (!thread_.joinable()) return;
+  is_stopping_ = true;
+  queue_.Wake();
+  thread_.join();
+  if (options_.timeline.empty()) return;
+  const std::string path = rank_ == 0
+                               ? options_.timeline
+                               : absl::StrCat(options_.timeline, ".", rank_);
+  const absl::Status written = WriteFileAtomically(path, runner_->Trace());
+  if (!written.ok()) LogWarning("timeline: ", written.message());
+}
+
+absl::StatusOr<int64_t> Operations::Submit(
+    std::shared_ptr<Submission> submission) {
+  Request& request = submission->request;
+  {
+    MutexLock lock(&mutex_);
+    const auto set = sets_.find(request.set);
+    if (set == sets_.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("process set ", request.set, " is none; there are ",
+                       sets_.size(), ", 0 with all ranks"));
+    }
+    Normalise(set->second, &request);
+    const auto place = std::find(set->second.begin(), set->second.end(), rank_);
+    const int member = place == set->second.end()
+                           ? -1
+                           : static_cast<int>(place - set->second.begin());
+    RETURN_IF_ERROR(CheckRequest(request, set->second, member));
+  }
+  return queue_.Add(std::move(submission));
+}
+
+absl::StatusOr<int64_t> Operations::Change(Request request) {
+  auto submission = std::make_shared<Submission>();
+  submission->request = std::move(request);
+  ASSIGN_OR_RETURN(const int64_t handle, Submit(submission));
+  bool is_done = false;
+  absl::Status status =
+      queue_.Wait(handle, Clock::now() + options_.timeout, &is_done);
+  if (!is_done) {
+    status = absl::DeadlineExceededError(
+        absl::StrCat(submission->request.name, ": not all ranks came in ",
+                     ToSeconds(options_.timeout), " s"));
+  }
+  (void)queue_.Release(handle);
+  RETURN_IF_ERROR(status);
+  return submission->num_elems == 0 ? 0 : *submission->kept.as<int64_t>();
+}
+
+absl::StatusOr<int> Operations::AddProcessSet(const std::vector<int>& ranks) {
+  return absl::UnimplementedError(
+      absl::StrCat("process set of ", RanksText(ranks),
+                   ": groups of some ranks are not there yet"));
+}
+
+absl::Status Operations::RemoveProcessSet(int set) {
+  {
+    MutexLock lock(&mutex_);
+    if (set == 0 || sets_.count(set) == 0) {
+      return absl::NotFoundError(
+          absl::StrCat("process set ", set,
+                       set == 0 ? " has all ranks and stays" : " is none"));
+    }
+  }
+  Request request;
+  request.kind = Kind::kRemoveSet;
+  request.name = absl::StrCat("end of process set ", set);
+  request.root = set;
+  return Change(std::move(request)).status();
+}
+
+void Operations::Run() {
+  Duration patience = options_.cycle;
+  absl::Status status;
+  while (status.ok()) {
+    bool is_busy = false;
+    status = Cycle(patience, &is_busy);
+    patience = is_busy ? options_.cycle
+                       : std::min(2 * patience + std::chrono::microseconds(1),
+                                  kMaxPatience);
+  }
+  queue_.Close(status);
+  runner_->Close();
+}
+
+absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
+  // Who has told all that it can waits in the collective, where the last rank
+  // wakes it; there is always one that lacks something.
+  const TimePoint until =
+      negotiation_->waits_for_others() ? TimePoint() : Clock::now() + patience;
+  for (const auto& submission : queue_.TakeNew(options_.cycle, until)) {
+    negotiation_->Tell(submission->handle, submission->request);
+  }
+  if (is_stopping_) negotiation_->Stop();
+  const std::vector<uint64_t>& mine = negotiation_->notice();
+  std::vector<uint64_t> notices(mine.size() * static_cast<size_t>(world_size_));
+  // Words as pairs of int32, which every backend has.
+  RETURN_IF_ERROR(runner_->world().Allgather(mine.data(), notices.data(),
+                                             2 * mine.size(), Dtype::kInt32));
+  *is_busy = std::any_of(notices.begin(), notices.end(),
+                         [](uint64_t word) { return word != 0; });
+  ASSIGN_OR_RETURN(const std::vector<std::string> requests,
+                   ExchangeRequests(notices, mine.size()));
+  ASSIGN_OR_RETURN(Decision decision,
+                   negotiation_->Advance(notices, requests, Clock::now()));
+  RETURN_IF_ERROR(RunDue(std::move(decision.due)));
+  LookForStalls();
+  if (decision.stopped_by < 0) return absl::OkStatus();
+  RETURN_IF_ERROR(runner_->world().Barrier());
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", decision.stopped_by,
+                   " has ended the operations: nothing runs any more"));
+}
+
+absl::StatusOr<std::vector<std::string>> Operations::ExchangeRequests(
+    const std::vector<uint64_t>& notices, size_t size) {
+  std::vector<size_t> counts;
+  size_t total = 0;
+  for (size_t i = 0; i < notices.size(); i += size) {
+    const size_t bytes = Negotiation::RequestBytes(notices[i]);
+    if (bytes > kMaxRequestBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("rank ", i / size, " has ", bytes,
+                       " bytes of requests; at most ", kMaxRequestBytes));
+    }
+    counts.push_back((bytes + 3) / 4);
+    total += counts.back();
+  }
+  std::vector<std::string> requests;
+  if (total == 0) return requests;
+  std::string mine = negotiation_->requests();
+  mine.resize(4 * counts[static_cast<size_t>(rank_)]);
+  ASSIGN_OR_RETURN(const Buffer in, Buffer::Create(mine.size()));
+  std::copy(mine.begin(), mine.end(), in.as<char>());
+  ASSIGN_OR_RETURN(const Buffer all, Buffer::Create(4 * total));
+  RETURN_IF_ERROR(runner_->world().Allgatherv(in.data(), all.data(), counts,
+                                              Dtype::kInt32));
+  const char* at = all.as<char>();
+  for (size_t i = 0; i < counts.size(); ++i) {
+    requests.emplace_back(at, Negotiation::RequestBytes(notices[i * size]));
+    at += 4 * counts[i];
+  }
+  return requests;
+}
+
+absl::Status Operations::RunDue(std::vector<Response> due) {
+  const TimePoint now = Clock::now();
+  std::vector<Response> good;
+  for (Response& response : due) {
+    const std::shared_ptr<Submission> mine =
+        response.handle == 0 ? nullptr : queue_.Find(response.handle);
+    if (mine != nullptr) mine->decided = now;
+    if (response.error.ok()) {
+      good.push_back(std::move(response));
+    } else if (mine != nullptr) {
+      queue_.Finish(*mine, response.error);
+    }
+  }
+  if (good.size() < due.size()) queue_.Notify();
+  for (const auto& batch :
+       Fuse(std::move(good), static_cast<size_t>(options_.fusion_bytes))) {
+    const Request& request = batch.front().agreed->any();
+    const auto set = static_cast<int>(batch.front().value);
+    if (request.kind == Kind::kRemoveSet) {
+      MutexLock lock(&mutex_);
+      if (set > 0) sets_.erase(set);
+    } else if (request.kind == Kind::kAddSet) {
+      MutexLock lock(&mutex_);
+      sets_[set].assign(request.splits.begin(), request.splits.end());
+    }
+    RETURN_IF_ERROR(runner_->Run(batch));
+  }
+  return absl::OkStatus();
+}
+
+void Operations::LookForStalls() {
+  const Duration warning = options_.stall_warning;
+  const Duration deadline = options_.stall_deadline;
+  const Duration least = warning == Duration::zero() ? deadline
+                         : deadline == Duration::zero()
+                             ? warning
+                             : std::min(warning, deadline);
+  const TimePoint now = Clock::now();
+  if (least == Duration::zero() || now < next_look_) return;
+  next_look_ = now + std::min<Duration>(std::chrono::seconds(1), least / 4);
+  std::map<std::pair<int, std::string>, TimePoint> next;
+  for (const Stall& stall : negotiation_->Stalls(now, least)) {
+    if (stall.told.front() != rank_) continue;  // one rank speaks
+    const Duration waited = FromSeconds(stall.waited_s);
+    if (deadline > Duration::zero() && waited >= deadline) {
+      negotiation_->Expire(stall);
+      continue;
+    }
+    if (warning == Duration::zero() || waited < warning) continue;
+    const std::pair<int, std::string> name(stall.set, stall.name);
+    const auto before = next_warnings_.find(name);
+    if (before != next_warnings_.end() && now < before->second) {
+      next.insert(*before);
+      continue;
+    }
+    next[name] = now + warning;
+    LogWarning("\"", stall.name, "\" has waited ",
+               std::round(stall.waited_s * 10) / 10,
+               " s: ", RanksText(stall.told), " submitted it, ",
+               stall.missing.empty()
+                   ? "others of its group are missing"
+                   : absl::StrCat(RanksText(stall.missing), " did not"));
+  }
+  next_warnings_ = std::move(next);
+}
+
+}  // namespace telegrad::operations

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "kvstore/collective/collective.h"
+#include "kvstore/operations/queue.h"
+
+// Asynchronous operations as Horovod's, over a group. docs/operations.md.
+namespace telegrad::operations {
+
+class Negotiation;
+class Runner;
+
+struct Options {
+  int64_t fusion_bytes = int64_t{64} << 20;  // equal on all ranks
+  int cache_capacity = 1024;                 // equal on all ranks
+  Duration cycle = std::chrono::milliseconds(1);
+  // 0: never.
+  Duration stall_warning = std::chrono::seconds(60);
+  Duration stall_deadline = {};
+  std::string timeline = {};  // a file; "": none
+  // How long a process set waits for all ranks.
+  Duration timeout = std::chrono::seconds(300);
+};
+
+// The operations of one rank. Thread-safe; a thread of its own negotiates with
+// the other ranks' and runs what is ready, in the same order on all.
+class Operations {
+ public:
+  // All ranks of `world`; nobody else uses it.
+  static absl::StatusOr<std::unique_ptr<Operations>> Make(
+      std::unique_ptr<Group> world, const Options& options);
+  // Agrees with the others on the end: what is under way ends with an error
+  // that names this rank.
+  ~Operations();
+
+  int rank() const { return rank_; }
+  // What this rank can see to be wrong is refused. The memory is the
+  // operation's until it is done. Its `out` is null or has the result's size.
+  absl::StatusOr<int64_t> Submit(std::shared_ptr<Submission> submission);
+  // For what comes behind: Poll, Wait, Result, Release.
+  Queue& queue() { return queue_; }
+
+  // Numbers of process sets count from 1. All ranks call it with the same
+  // ranks, which rise. Waits for all.
+  absl::StatusOr<int> AddProcessSet(const std::vector<int>& ranks);
+  absl::Status RemoveProcessSet(int set);
+
+ private:
+  Operations(std::unique_ptr<Group> world, const Options& options);
+  absl::Status CompareOptions();
+  absl::StatusOr<int64_t> Change(Request request);
+  void Run();
+  // One negotiation, and what comes of it. `is_busy`: somebody told something.
+  absl::Status Cycle(Duration patience, bool* is_busy);
+  absl::StatusOr<std::vector<std::string>> ExchangeRequests(
+      const std::vector<uint64_t>& notices, size_t size);
+  absl::Status RunDue(std::vector<struct Response> due);
+  void LookForStalls();
+
+  const Options options_;
+  const int rank_;
+  const int world_size_;
+  Queue queue_;
+  std::atomic<bool> is_stopping_{false};
+  Mutex mutex_;
+  std::map<int, std::vector<int>> sets_ ABSL_GUARDED_BY(mutex_);
+  // The thread's.
+  std::unique_ptr<Negotiation> negotiation_;
+  std::unique_ptr<Runner> runner_;
+  TimePoint next_look_;
+  std::map<std::pair<int, std::string>, TimePoint> next_warnings_;
+  std::thread thread_;
+};
+
+}  // namespace telegrad::operations

@@ -1,0 +1,350 @@
+#include "kvstore/operations/runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kvstore/operations/scale.h"
+
+namespace telegrad::operations {
+namespace {
+
+// In the words of Horovod's timeline.
+constexpr const char* kNegotiate = "NEGOTIATE";
+constexpr const char* kQueue = "QUEUE";
+constexpr const char* kMemcpyIn = "MEMCPY_IN_FUSION_BUFFER";
+constexpr const char* kMemcpyOut = "MEMCPY_OUT_FUSION_BUFFER";
+
+const char* TransferOf(Kind kind) {
+  constexpr const char* kNames[] = {"ALLREDUCE",     "ALLGATHER", "BROADCAST",
+                                    "REDUCESCATTER", "ALLTOALL",  "BARRIER",
+                                    "JOIN"};
+  return kind <= Kind::kJoin ? kNames[static_cast<size_t>(kind)]
+                             : "PROCESS_SET";
+}
+
+size_t ElemsOf(const Request& request) {
+  return static_cast<size_t>(NumElems(request.shape));
+}
+
+ReduceOp ReductionOf(Op op) {
+  return op == Op::kAverage ? ReduceOp::kSum : static_cast<ReduceOp>(op);
+}
+
+void Copy(const void* from, size_t bytes, void* to) {
+  if (bytes > 0 && from != to) std::memcpy(to, from, bytes);
+}
+
+size_t SumOf(const std::vector<size_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), size_t{0});
+}
+
+// Where the result of `count` elements goes.
+absl::StatusOr<std::byte*> Place(Submission& mine, size_t count) {
+  mine.num_elems = static_cast<int64_t>(count);
+  void* out = mine.out;
+  if (out == nullptr || mine.out_elems != count) {
+    ASSIGN_OR_RETURN(mine.kept,
+                     Buffer::Create(count * SizeOf(mine.request.dtype)));
+    out = mine.kept.data();
+  }
+  mine.result = out;
+  return static_cast<std::byte*>(out);
+}
+
+// A process set's group counts ranks by their places in it.
+absl::Status InSet(const std::vector<int>& ranks, const absl::Status& error) {
+  absl::Status named(error.code(),
+                     absl::StrCat("process set of ", RanksText(ranks),
+                                  ", counted from 0 here: ", error.message()));
+  error.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    named.SetPayload(type, payload);
+  });
+  return named;
+}
+
+// A join's and a process set's result.
+absl::Status PlaceNumber(int64_t value, Submission& mine) {
+  ASSIGN_OR_RETURN(mine.kept, Buffer::Create(sizeof(value)));
+  std::memcpy(mine.kept.data(), &value, sizeof(value));
+  mine.result = mine.kept.data();
+  mine.num_elems = 1;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Runner::Runner(std::unique_ptr<Group> world, Queue& queue, bool has_timeline)
+    : queue_(queue), rank_(world->rank()) {
+  ProcessSet& all = sets_[0];
+  all.member = static_cast<size_t>(rank_);
+  all.ranks.resize(static_cast<size_t>(world->world_size()));
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  all.group = std::move(world);
+  timeline_.Switch(has_timeline);
+}
+
+void Runner::Note(const std::vector<Shared>& mine, const char* what,
+                  TimePoint begin) {
+  if (!timeline_.is_on()) return;
+  const TimePoint now = Clock::now();
+  for (const Shared& submission : mine) {
+    if (submission == nullptr) continue;
+    const std::string& name = submission->request.name;
+    const auto key =
+        keys_.try_emplace(name, static_cast<Key>(names_.size())).first;
+    if (key->second == names_.size()) names_.push_back(name);
+    const bool is_queue = what == kQueue;
+    if (is_queue) {
+      timeline_.Note({key->second, Timeline::kWhole, kNegotiate,
+                      submission->submitted, submission->decided});
+    }
+    timeline_.Note({key->second, Timeline::kWhole, what,
+                    is_queue ? submission->decided : begin, now});
+  }
+}
+
+std::string Runner::Trace() {
+  uint64_t num_left_out = 0;
+  const std::vector<Timeline::Span> spans = timeline_.Take(&num_left_out);
+  return ChromeTrace(spans, rank_, absl::StrCat("operations of rank ", rank_),
+                     names_, num_left_out);
+}
+
+void Runner::Finish(Submission& mine) {
+  absl::Status status;
+  if (mine.out != nullptr && mine.result != mine.out &&
+      mine.request.kind <= Kind::kAlltoall) {
+    status = absl::InvalidArgumentError(absl::StrCat(
+        ToString(mine.request.kind), " \"", mine.request.name, "\": out has ",
+        mine.out_elems, " elements, the result ", mine.num_elems));
+  }
+  queue_.Finish(mine, std::move(status));
+}
+
+absl::Status Runner::Run(const std::vector<Response>& batch) {
+  const Request& request = batch.front().agreed->any();
+  std::vector<Shared> mine;
+  for (const Response& response : batch) {
+    mine.push_back(response.handle == 0 ? nullptr
+                                        : queue_.Find(response.handle));
+  }
+  Note(mine, kQueue, {});
+  ProcessSet& set = sets_.at(request.set);
+  const absl::Status ran = RunBatch(set, batch, mine);
+  if (!ran.ok()) return request.set == 0 ? ran : InSet(set.ranks, ran);
+  for (const Shared& submission : mine) {
+    if (submission != nullptr) Finish(*submission);
+  }
+  queue_.Notify();
+  return absl::OkStatus();
+}
+
+absl::Status Runner::RunBatch(ProcessSet& set,
+                              const std::vector<Response>& batch,
+                              const std::vector<Shared>& mine) {
+  const Request& request = batch.front().agreed->any();
+  if (request.kind == Kind::kAllreduce && request.op != Op::kAdasum) {
+    return Allreduce(set, batch, mine);
+  }
+  const TimePoint begin = Clock::now();
+  RETURN_IF_ERROR(RunOne(set, batch.front(), mine.front().get()));
+  Note(mine, TransferOf(request.kind), begin);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::RunOne(ProcessSet& set, const Response& response,
+                            Submission* mine) {
+  const Agreed& agreed = *response.agreed;
+  const Request& request = agreed.any();
+  switch (request.kind) {
+    case Kind::kAllreduce:
+      return RunAdasum(set, request, mine);
+    case Kind::kJoin:
+      return mine == nullptr ? absl::OkStatus()
+                             : PlaceNumber(response.value, *mine);
+    case Kind::kAddSet:
+      return absl::UnimplementedError("process sets");
+    case Kind::kRemoveSet:
+      if (response.value > 0) sets_.erase(static_cast<int>(response.value));
+      return absl::OkStatus();
+    case Kind::kBarrier:
+    case Kind::kExpire:
+      return absl::OkStatus();
+    default:
+      break;
+  }
+  if (mine == nullptr) return absl::InternalError("a request that nobody made");
+  switch (request.kind) {
+    case Kind::kAllgather:
+      return Allgather(set, agreed, mine);
+    case Kind::kBroadcast:
+      return Broadcast(set, request, mine);
+    case Kind::kReduceScatter:
+      return ReduceScatter(set, request, mine);
+    default:
+      return Alltoall(set, agreed, mine);
+  }
+}
+
+absl::Status Runner::Reduce(ProcessSet& set, const Request& request,
+                            size_t count, std::byte* data) {
+  Scale(request.dtype, request.prescale, count, data);
+  if (count > 0) {
+    RETURN_IF_ERROR(set.group->Allreduce(data, count, request.dtype,
+                                         ReductionOf(request.op)));
+  }
+  const double members =
+      request.op == Op::kAverage ? static_cast<double>(set.ranks.size()) : 1;
+  Scale(request.dtype, request.postscale / members, count, data);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Allreduce(ProcessSet& set,
+                               const std::vector<Response>& batch,
+                               const std::vector<Shared>& mine) {
+  Submission* const only = batch.size() == 1 ? mine.front().get() : nullptr;
+  if (only == nullptr) return ReduceFused(set, batch, mine);
+  const size_t count = ElemsOf(only->request);
+  ASSIGN_OR_RETURN(std::byte* const out, Place(*only, count));
+  Copy(only->in, count * SizeOf(only->request.dtype), out);
+  const TimePoint begin = Clock::now();
+  RETURN_IF_ERROR(Reduce(set, only->request, count, out));
+  Note(mine, TransferOf(Kind::kAllreduce), begin);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::ReduceFused(ProcessSet& set,
+                                 const std::vector<Response>& batch,
+                                 const std::vector<Shared>& mine) {
+  const Request& request = batch.front().agreed->any();
+  const size_t size = SizeOf(request.dtype);
+  size_t count = 0;
+  for (const Response& response : batch) {
+    count += ElemsOf(response.agreed->any());
+  }
+  if (fusion_.size() < count * size) {
+    ASSIGN_OR_RETURN(fusion_, Buffer::Create(count * size));
+  }
+  TimePoint begin = Clock::now();
+  std::byte* at = fusion_.data();
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const size_t bytes = ElemsOf(batch[i].agreed->any()) * size;
+    if (mine[i] != nullptr) {
+      Copy(mine[i]->in, bytes, at);
+    } else if (bytes > 0) {
+      std::memset(at, 0, bytes);  // it has joined
+    }
+    at += bytes;
+  }
+  Note(mine, kMemcpyIn, begin);
+  begin = Clock::now();
+  RETURN_IF_ERROR(Reduce(set, request, count, fusion_.data()));
+  Note(mine, TransferOf(Kind::kAllreduce), begin);
+  begin = Clock::now();
+  at = fusion_.data();
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const size_t elems = ElemsOf(batch[i].agreed->any());
+    if (mine[i] != nullptr) {
+      ASSIGN_OR_RETURN(std::byte* const out, Place(*mine[i], elems));
+      Copy(at, elems * size, out);
+    }
+    at += elems * size;
+  }
+  Note(mine, kMemcpyOut, begin);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::RunAdasum(ProcessSet& set, const Request& request,
+                               Submission* mine) {
+  if (mine == nullptr) return absl::InternalError("adasum after a join");
+  const size_t count = ElemsOf(request);
+  const size_t bytes = count * SizeOf(request.dtype);
+  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, count));
+  if (count == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Buffer all, Buffer::Create(set.ranks.size() * bytes));
+  std::byte* const own = all.data() + set.member * bytes;
+  Copy(mine->in, bytes, own);
+  Scale(request.dtype, request.prescale, count, own);
+  RETURN_IF_ERROR(set.group->Allgather(own, all.data(), count, request.dtype));
+  Adasum(request.dtype, set.ranks.size(), count, all.data());
+  Scale(request.dtype, request.postscale, count, all.data());
+  Copy(all.data(), bytes, out);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Allgather(ProcessSet& set, const Agreed& agreed,
+                               Submission* mine) {
+  std::vector<size_t> counts;
+  for (const auto& request : agreed.requests) {
+    mine->rows.push_back(request->shape[0]);
+    counts.push_back(ElemsOf(*request));
+  }
+  const size_t total = SumOf(counts);
+  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, total));
+  if (total == 0) return absl::OkStatus();
+  return set.group->Allgatherv(mine->in, out, counts, mine->request.dtype);
+}
+
+absl::Status Runner::Broadcast(ProcessSet& set, const Request& request,
+                               Submission* mine) {
+  const size_t count = ElemsOf(request);
+  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, count));
+  if (count == 0) return absl::OkStatus();
+  const auto root = static_cast<size_t>(
+      std::find(set.ranks.begin(), set.ranks.end(), request.root) -
+      set.ranks.begin());
+  if (root == set.member) Copy(mine->in, count * SizeOf(request.dtype), out);
+  return set.group->Broadcast(out, count, request.dtype,
+                              static_cast<int>(root));
+}
+
+absl::Status Runner::ReduceScatter(ProcessSet& set, const Request& request,
+                                   Submission* mine) {
+  std::vector<size_t> counts;
+  const auto members = static_cast<int64_t>(set.ranks.size());
+  for (int64_t i = 0; i < members; ++i) {
+    counts.push_back(static_cast<size_t>(RowsOf(request.shape[0], members, i) *
+                                         RowElems(request.shape)));
+  }
+  const size_t count = counts[set.member];
+  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, count));
+  const size_t total = SumOf(counts);
+  if (total == 0) return absl::OkStatus();
+  const void* in = mine->in;
+  Buffer scaled;
+  if (request.prescale != 1) {
+    const size_t bytes = total * SizeOf(request.dtype);
+    ASSIGN_OR_RETURN(scaled, Buffer::Create(bytes));
+    Copy(in, bytes, scaled.data());
+    Scale(request.dtype, request.prescale, total, scaled.data());
+    in = scaled.data();
+  }
+  RETURN_IF_ERROR(set.group->ReduceScatterv(in, out, counts, request.dtype,
+                                            ReductionOf(request.op)));
+  Scale(request.dtype,
+        request.op == Op::kAverage
+            ? request.postscale / static_cast<double>(members)
+            : request.postscale,
+        count, out);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Alltoall(ProcessSet& set, const Agreed& agreed,
+                              Submission* mine) {
+  const auto row = static_cast<size_t>(RowElems(mine->request.shape));
+  std::vector<size_t> sends, receives;
+  for (size_t i = 0; i < set.ranks.size(); ++i) {
+    sends.push_back(static_cast<size_t>(mine->request.splits[i]) * row);
+    mine->rows.push_back(agreed.requests[i]->splits[set.member]);
+    receives.push_back(static_cast<size_t>(mine->rows.back()) * row);
+  }
+  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, SumOf(receives)));
+  return set.group->Alltoallv(mine->in, sends, out, receives,
+                              mine->request.dtype);
+}
+
+}  // namespace telegrad::operations

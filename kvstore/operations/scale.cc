@@ -1,0 +1,116 @@
+#include "kvstore/operations/scale.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/dispatch.h"
+
+namespace telegrad::operations {
+namespace {
+
+const kernels::CastFormatKernels& CastOf(Dtype type) {
+  const kernels::CastKernels& cast = kernels::CpuKernels().cast;
+  return type == Dtype::kFloat16 ? cast.fp16 : cast.bf16;
+}
+
+// 16-bit floats as float32 and back.
+std::vector<float> Widen(Dtype type, const void* from, size_t count) {
+  std::vector<float> wide(count);
+  CastOf(type).decode(static_cast<const uint8_t*>(from), count, wide.data(),
+                      {});
+  return wide;
+}
+
+void Narrow(Dtype type, const std::vector<float>& wide, void* to) {
+  kernels::EncodeStats stats;
+  CastOf(type).encode(wide.data(), nullptr, wide.size(),
+                      kernels::NonFinite::kPropagate, static_cast<uint8_t*>(to),
+                      &stats, {});
+}
+
+template <typename T>
+void ScaleAll(double factor, size_t count, void* data) {
+  using Wide = std::conditional_t<std::is_same_v<T, float>, float, double>;
+  T* const values = static_cast<T*>(data);
+  const auto by = static_cast<Wide>(factor);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<T>(static_cast<Wide>(values[i]) * by);
+  }
+}
+
+// a = the adaptive sum of a and b.
+template <typename T>
+void Combine(size_t count, T* a, const T* b) {
+  double dot = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < count; ++i) {
+    dot += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    aa += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+    bb += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  const double share_a = aa > 0 ? 1 - dot / (2 * aa) : 1;
+  const double share_b = bb > 0 ? 1 - dot / (2 * bb) : 1;
+  for (size_t i = 0; i < count; ++i) {
+    a[i] = static_cast<T>(share_a * static_cast<double>(a[i]) +
+                          share_b * static_cast<double>(b[i]));
+  }
+}
+
+template <typename T>
+void CombineAll(size_t num_rows, size_t count, T* rows) {
+  for (size_t step = 1; step < num_rows; step *= 2) {
+    for (size_t row = 0; row + step < num_rows; row += 2 * step) {
+      Combine(count, rows + row * count, rows + (row + step) * count);
+    }
+  }
+}
+
+}  // namespace
+
+void Scale(Dtype type, double factor, size_t count, void* data) {
+  if (factor == 1) return;
+  switch (type) {
+    case Dtype::kFloat32:
+      return ScaleAll<float>(factor, count, data);
+    case Dtype::kFloat64:
+      return ScaleAll<double>(factor, count, data);
+    case Dtype::kInt32:
+      return ScaleAll<int32_t>(factor, count, data);
+    case Dtype::kInt64:
+      return ScaleAll<int64_t>(factor, count, data);
+    case Dtype::kInt8:
+      return ScaleAll<int8_t>(factor, count, data);
+    case Dtype::kUint8:
+      return ScaleAll<uint8_t>(factor, count, data);
+    case Dtype::kFloat16:
+    case Dtype::kBfloat16: {
+      constexpr size_t kBlock = 4096;
+      auto* const bytes = static_cast<uint8_t*>(data);
+      for (size_t i = 0; i < count; i += kBlock) {
+        std::vector<float> wide =
+            Widen(type, bytes + 2 * i, std::min(kBlock, count - i));
+        ScaleAll<float>(factor, wide.size(), wide.data());
+        Narrow(type, wide, bytes + 2 * i);
+      }
+      return;
+    }
+    case Dtype::kBool:
+      return;
+  }
+}
+
+void Adasum(Dtype type, size_t num_rows, size_t count, void* rows) {
+  if (type == Dtype::kFloat32) {
+    return CombineAll(num_rows, count, static_cast<float*>(rows));
+  }
+  if (type == Dtype::kFloat64) {
+    return CombineAll(num_rows, count, static_cast<double*>(rows));
+  }
+  std::vector<float> wide = Widen(type, rows, num_rows * count);
+  CombineAll(num_rows, count, wide.data());
+  wide.resize(count);
+  Narrow(type, wide, rows);
+}
+
+}  // namespace telegrad::operations

@@ -1,0 +1,235 @@
+#include "kvstore/operations/operations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "tests/kvstore/operations/operations_ranks.h"
+
+namespace telegrad::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+class OperationsOfRanks : public ::testing::TestWithParam<int> {
+ protected:
+  int n() const { return GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Inproc, OperationsOfRanks,
+                         ::testing::Values(1, 2, 3, 4),
+                         [](const auto& setting) {
+                           return absl::StrCat(setting.param, "Ranks");
+                         });
+
+template <typename T>
+void CheckReductions(Operations& operations, int n) {
+  const int rank = operations.rank();
+  const std::vector<T> values = {static_cast<T>(rank + 1), 2, 1};
+  T product = 1, sum = 0;
+  for (int i = 0; i < n; ++i) {
+    product = static_cast<T>(product * static_cast<T>(i + 1));
+    sum = static_cast<T>(sum + static_cast<T>(i + 1));
+  }
+  const auto twos = static_cast<T>(std::pow(2, n));
+  const T many = static_cast<T>(n);
+  const std::pair<Op, std::vector<T>> cases[] = {
+      {Op::kSum, {sum, static_cast<T>(2 * n), many}},
+      {Op::kMin, {1, 2, 1}},
+      {Op::kMax, {many, 2, 1}},
+      {Op::kProduct, {product, twos, 1}}};
+  for (const auto& [op, expected] : cases) {
+    const auto wanted = Want(Kind::kAllreduce, "x", values);
+    wanted->request.op = op;
+    EXPECT_EQ(Do<T>(operations, wanted), expected) << ToString(op);
+  }
+  const auto average = Want(Kind::kAllreduce, "x", values);
+  average->request.op = Op::kAverage;
+  EXPECT_EQ(Do<T>(operations, average)[1], 2);
+}
+
+TEST_P(OperationsOfRanks, Reduce) {
+  RunOperations(n(), [&](Operations& operations) {
+    CheckReductions<float>(operations, n());
+    CheckReductions<double>(operations, n());
+    CheckReductions<int32_t>(operations, n());
+    CheckReductions<int64_t>(operations, n());
+    CheckReductions<uint8_t>(operations, n());
+  });
+}
+
+TEST_P(OperationsOfRanks, ReduceInPlaceAndScaled) {
+  RunOperations(n(), [&](Operations& operations) {
+    std::vector<float> values = {1, 2};
+    auto wanted = Want(Kind::kAllreduce, "x", values);
+    wanted->out = values.data();
+    wanted->out_elems = 2;
+    wanted->request.prescale = 3;
+    wanted->request.postscale = .5;
+    Do<float>(operations, wanted);
+    const auto sum = 1.5F * static_cast<float>(n());
+    EXPECT_THAT(values, ElementsAre(sum, 2 * sum));
+    std::vector<float> apart(2);
+    wanted = Want(Kind::kAllreduce, "x", values);
+    wanted->request.op = Op::kMax;
+    wanted->out = apart.data();
+    wanted->out_elems = 2;
+    Do<float>(operations, wanted);
+    EXPECT_EQ(apart, values);
+  });
+}
+
+// 161 tensors a step, each rank in orders of its own, some of them grouped.
+TEST_P(OperationsOfRanks, ReduceManyInRandomOrders) {
+  RunOperations(n(), [&](Operations& operations) {
+    std::mt19937 random(static_cast<unsigned>(operations.rank()));
+    for (int step = 0; step < 5; ++step) {
+      std::vector<std::vector<float>> tensors;
+      std::vector<int> order;
+      for (int i = 0; i < 161; ++i) {
+        tensors.emplace_back(1 + i * 7 % 300, static_cast<float>(i + step));
+        order.push_back(i);
+      }
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<int64_t> handles(tensors.size());
+      for (const int i : order) {
+        const auto wanted =
+            Want(Kind::kAllreduce, absl::StrCat("t", i), tensors[i]);
+        if (i < 10) {
+          wanted->request.group = 1;
+          wanted->request.group_size = 10;
+        }
+        const auto handle = operations.Submit(wanted);
+        ASSERT_THAT(handle, IsOk());
+        handles[i] = *handle;
+      }
+      for (int i = 0; i < 161; ++i) {
+        const auto got = ResultOf<float>(operations, handles[i]);
+        ASSERT_EQ(got.size(), tensors[i].size());
+        EXPECT_EQ(got.back(), static_cast<float>(n() * (i + step)));
+      }
+    }
+  });
+}
+
+TEST_P(OperationsOfRanks, GatherUnequalRows) {
+  RunOperations(n(), [&](Operations& operations) {
+    const int rank = operations.rank();
+    for (const int step : {0, 1, 1}) {  // rows change, and are cached
+      const std::vector<int32_t> own(static_cast<size_t>(2 * (rank + step)),
+                                     rank);
+      const auto wanted = Want(Kind::kAllgather, "x", own);
+      wanted->request.shape = {rank + step, 2};
+      const auto handle = operations.Submit(wanted);
+      ASSERT_THAT(handle, IsOk());
+      EXPECT_THAT(WaitFor(operations, *handle), IsOk());
+      std::vector<int32_t> expected;
+      for (int i = 0; i < n(); ++i) {
+        expected.insert(expected.end(), static_cast<size_t>(2 * (i + step)), i);
+        EXPECT_EQ((*operations.queue().Result(*handle))->rows[i], i + step);
+      }
+      EXPECT_EQ(ResultOf<int32_t>(operations, *handle), expected);
+    }
+  });
+}
+
+TEST_P(OperationsOfRanks, Broadcast) {
+  RunOperations(n(), [&](Operations& operations) {
+    for (int root = 0; root < n(); ++root) {
+      const std::vector<double> own(5, operations.rank());
+      const auto wanted = Want(Kind::kBroadcast, "x", own);
+      wanted->request.root = root;
+      EXPECT_EQ(Do<double>(operations, wanted), std::vector<double>(5, root));
+    }
+  });
+}
+
+TEST_P(OperationsOfRanks, ScatterReducedRowsFirstRanksFirst) {
+  RunOperations(n(), [&](Operations& operations) {
+    const std::vector<float> own = {0, 1, 2, 3, 4, 5, 6};
+    const auto wanted = Want(Kind::kReduceScatter, "x", own);
+    wanted->request.op = Op::kAverage;
+    wanted->request.prescale = 2;
+    const auto got = Do<float>(operations, wanted);
+    int64_t first = 0;
+    for (int i = 0; i < operations.rank(); ++i) {
+      first += operations::RowsOf(7, n(), i);
+    }
+    ASSERT_EQ(got.size(), operations::RowsOf(7, n(), operations.rank()));
+    for (const float value : got) {
+      EXPECT_EQ(value, 2 * static_cast<float>(first++));
+    }
+  });
+}
+
+TEST_P(OperationsOfRanks, ExchangeUnequalSplits) {
+  RunOperations(n(), [&](Operations& operations) {
+    const int rank = operations.rank();
+    // Rank r sends i rows with 10 r + i to rank i.
+    std::vector<int32_t> own;
+    std::vector<int64_t> splits;
+    std::vector<int32_t> expected;
+    for (int i = 0; i < n(); ++i) {
+      own.insert(own.end(), static_cast<size_t>(i), 10 * rank + i);
+      splits.push_back(i);
+      expected.insert(expected.end(), static_cast<size_t>(rank), 10 * i + rank);
+    }
+    auto wanted = Want(Kind::kAlltoall, "x", own);
+    wanted->request.splits = splits;
+    EXPECT_EQ(Do<int32_t>(operations, wanted), expected);
+    const std::vector<int32_t> equal(static_cast<size_t>(2 * n()), rank);
+    EXPECT_EQ(Do<int32_t>(operations, Want(Kind::kAlltoall, "y", equal)).size(),
+              equal.size());
+  });
+}
+
+TEST_P(OperationsOfRanks, TakeNothing) {
+  RunOperations(n(), [&](Operations& operations) {
+    const std::vector<float> none;
+    for (const Kind kind :
+         {Kind::kAllreduce, Kind::kAllgather, Kind::kBroadcast,
+          Kind::kReduceScatter, Kind::kAlltoall}) {
+      EXPECT_TRUE(Do<float>(operations, Want(kind, "x", none)).empty());
+    }
+    Do<float>(operations, Want(Kind::kBarrier, "barrier", none));
+  });
+}
+
+// Two vectors that are alike are averaged, orthogonal ones added.
+TEST(Adasum, IsBetweenSumAndAverage) {
+  RunOperations(2, [&](Operations& operations) {
+    const bool is_first = operations.rank() == 0;
+    const std::vector<float> alike = {3, 4};
+    const std::vector<double> apart = {is_first ? 2. : 0., is_first ? 0. : 5.};
+    auto wanted = Want(Kind::kAllreduce, "alike", alike);
+    wanted->request.op = Op::kAdasum;
+    EXPECT_THAT(Do<float>(operations, wanted), ElementsAre(3, 4));
+    wanted = Want(Kind::kAllreduce, "apart", apart);
+    wanted->request.op = Op::kAdasum;
+    EXPECT_THAT(Do<double>(operations, wanted), ElementsAre(2, 5));
+  });
+}
+
+// Rank r has r + 1 batches; who has no more counts as zeros.
+TEST_P(OperationsOfRanks, JoinWhenBatchesAreUneven) {
+  RunOperations(n(), [&](Operations& operations) {
+    const int rank = operations.rank();
+    const std::vector<float> ones(3, 1);
+    for (int batch = 0; batch <= rank; ++batch) {
+      const auto got = Do<float>(
+          operations, Want(Kind::kAllreduce, absl::StrCat("b", batch), ones));
+      EXPECT_THAT(got, ::testing::Each(static_cast<float>(n() - batch)));
+    }
+    EXPECT_THAT(Do<int64_t>(operations, Want<float>(Kind::kJoin, "join", {})),
+                ElementsAre(n() - 1));
+    EXPECT_EQ(Do<float>(operations, Want(Kind::kAllreduce, "b0", ones))[0],
+              static_cast<float>(n()));
+  });
+}
+
+}  // namespace
+}  // namespace telegrad::testing
