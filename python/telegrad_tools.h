@@ -180,6 +180,107 @@ TELEGRAD_API int32_t telegrad_group_recv(telegrad_group* group,
 /* Where other workers may still need what was sent last, after a barrier. */
 TELEGRAD_API void telegrad_group_free(telegrad_group* group);
 
+/* ---- operations ---- */
+
+/* Asynchronous operations of a job's workers, as Horovod's: each worker submits
+ * by name, in any order; one thread of each process agrees with the others on
+ * what is ready everywhere and runs it. docs/operations.md. Any thread. */
+typedef struct telegrad_operations telegrad_operations;
+
+enum telegrad_operation {
+  TELEGRAD_ALLREDUCE = 0,
+  TELEGRAD_ALLGATHER = 1,
+  TELEGRAD_BROADCAST = 2,
+  TELEGRAD_REDUCE_SCATTER = 3,
+  TELEGRAD_ALLTOALL = 4,
+  TELEGRAD_BARRIER = 5,
+  TELEGRAD_JOIN = 6
+};
+
+/* Beside telegrad_reduce_op, of operations alone. */
+enum telegrad_operation_op { TELEGRAD_AVERAGE = 4, TELEGRAD_ADASUM = 5 };
+
+typedef struct telegrad_operations_options {
+  uint32_t size;
+  int32_t cache_capacity;  /* tensors whose requests cost a bit; 1024 */
+  int64_t fusion_bytes;    /* of allreduces that run as one; 64 MiB */
+  double cycle_s;          /* a request is told at most that late; 0.001 */
+  double stall_warning_s;  /* what a worker lacks is logged; 60, 0: never */
+  double stall_deadline_s; /* and ends with names of workers; 0: never */
+  const char* timeline;    /* a file for Chrome's trace events; NULL: none */
+} telegrad_operations_options;
+
+/* `size` bytes of the standard settings. */
+TELEGRAD_API void telegrad_operations_options_init(
+    telegrad_operations_options* options, uint64_t size);
+
+typedef struct telegrad_operation_request {
+  uint32_t size;
+  int32_t operation; /* telegrad_operation */
+  const char* name;  /* the same on all workers; once at a time */
+  telegrad_tensor in;
+  /* May be `in`; of data NULL: the library keeps the result. For the others it
+   * has the result's elements, which an allgather knows only at its end. */
+  telegrad_tensor out;
+  const int64_t* shape; /* [num_dims] of `in`; NULL: one dimension */
+  int32_t num_dims;
+  int32_t op;            /* telegrad_reduce_op or telegrad_operation_op */
+  double prescale;       /* `in` is multiplied by it first; 1 */
+  double postscale;      /* and the result by this; 1 */
+  const int64_t* splits; /* alltoall: rows for each; NULL: equal */
+  int32_t num_splits;
+  int32_t root;        /* broadcast: a rank of the job */
+  int32_t process_set; /* 0: all */
+  /* Requests of one group run together. The number is the same on all workers
+   * and, for speed, in each step. 0: no group. */
+  int32_t group_size;
+  uint64_t group;
+} telegrad_operation_request;
+
+TELEGRAD_API void telegrad_operation_request_init(
+    telegrad_operation_request* request, uint64_t size);
+
+/* All workers call it, after the join. NULL: standard settings. The job
+ * outlives it. */
+TELEGRAD_API int32_t telegrad_operations_create(
+    telegrad_job* job, const telegrad_operations_options* options,
+    telegrad_operations** operations, telegrad_status* status);
+/* Memory of the request is the operation's until it is done; the rest is
+ * copied. Refused at once: what this worker can see to be wrong, a name that is
+ * under way, anything after the end. */
+TELEGRAD_API int32_t telegrad_operations_submit(
+    telegrad_operations* operations, const telegrad_operation_request* request,
+    int64_t* handle, telegrad_status* status);
+TELEGRAD_API int32_t telegrad_operations_poll(telegrad_operations* operations,
+                                              int64_t handle, int32_t* done,
+                                              telegrad_status* status);
+/* The operation's own error; TELEGRAD_PENDING: not done within `timeout_s`,
+ * below 0 without a limit: it ends with the job's members. */
+TELEGRAD_API int32_t telegrad_operations_wait(telegrad_operations* operations,
+                                              int64_t handle, double timeout_s,
+                                              telegrad_status* status);
+/* Of one that is done: where the result lies, until the release, and its
+ * elements. `rows`, NULL or [members of the process set]: the first dimensions
+ * that came from each, of an allgather and an alltoall. A join's result is one
+ * int64: the rank that joined last. */
+TELEGRAD_API int32_t telegrad_operations_result(
+    telegrad_operations* operations, int64_t handle, const void** data,
+    int64_t* num_elems, int64_t* rows, telegrad_status* status);
+/* The handle is unknown from now on; one under way goes on to its end. */
+TELEGRAD_API int32_t telegrad_operations_release(
+    telegrad_operations* operations, int64_t handle, telegrad_status* status);
+
+/* All workers call it with the same ranks, which rise; `id` is for
+ * requests. Waits for all. */
+TELEGRAD_API int32_t telegrad_operations_add_process_set(
+    telegrad_operations* operations, const int32_t* ranks, int32_t num_ranks,
+    int32_t* id, telegrad_status* status);
+TELEGRAD_API int32_t telegrad_operations_remove_process_set(
+    telegrad_operations* operations, int32_t id, telegrad_status* status);
+/* Agrees with the others on the end: what is under way anywhere ends with an
+ * error that names this worker. */
+TELEGRAD_API void telegrad_operations_free(telegrad_operations* operations);
+
 /* ---- codecs alone ---- */
 
 typedef struct telegrad_codec telegrad_codec;

@@ -1,3 +1,5 @@
+#include "python/c/group.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -131,23 +133,23 @@ absl::StatusOr<std::vector<size_t>> CountsOf(const char* what,
 
 }  // namespace
 
-absl::Status telegrad_group::Create(telegrad_job* job,
-                                    std::unique_ptr<telegrad_group>* group) {
+absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
+    telegrad_job* job, bool sends) {
   if (job == nullptr) return absl::InvalidArgumentError("job is null");
   RETURN_IF_ERROR(job->owner().Check());
-  telegrad::WorkerGroup* const workers = job->group();
+  WorkerGroup* const workers = job->group();
   if (workers == nullptr) {
     return absl::FailedPreconditionError("a group before the worker joins");
   }
-  telegrad::GroupOptions options;
+  GroupOptions options;
   options.transport = workers->data_path().transport;
-  options.sends = true;
+  options.sends = sends;
   options.rank = workers->rank();
   options.world_size = workers->num_workers();
   options.timeout = workers->options().operation_timeout;
   const std::string name = absl::StrCat("group ", job->NextGroup());
-  absl::StatusOr<std::unique_ptr<telegrad::Group>> connected =
-      telegrad::Group::Make(options, [&](const std::string& mine, auto) {
+  absl::StatusOr<std::unique_ptr<Group>> connected =
+      Group::Make(options, [&](const std::string& mine, auto) {
         return workers->Gather(name, mine);
       });
   absl::Status status = connected.status();
@@ -157,8 +159,15 @@ absl::Status telegrad_group::Create(telegrad_job* job,
     workers->Fail(status);  // the others wait for us
     return status;
   }
+  return connected;
+}
+
+absl::Status telegrad_group::Create(telegrad_job* job,
+                                    std::unique_ptr<telegrad_group>* group) {
+  ASSIGN_OR_RETURN(std::unique_ptr<telegrad::Group> connected,
+                   telegrad::c::ConnectGroup(job, /*sends=*/true));
   *group = std::make_unique<telegrad_group>();
-  (*group)->Set(job->verdict(), *std::move(connected));
+  (*group)->Set(job->verdict(), std::move(connected));
   return absl::OkStatus();
 }
 

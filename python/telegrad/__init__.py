@@ -21,14 +21,15 @@ from .group import Group
 from .job import SCHEDULER, SERVER, WORKER, Job
 from ._metrics import export_to_opentelemetry, metrics
 from .numbers import log_numbers, numbers_of
+from .operations import Operations
 from .rows import RowSparse
 from .store import Store
 
 __version__ = _LIBRARY.telegrad_version().decode()
 __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", "Fenced",
            "Group", "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
-           "PeerDied", "ResourceLimit", "RowSparse", "SCHEDULER", "SERVER", "SchedulerLost",
-           "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER",
+           "Operations", "PeerDied", "ResourceLimit", "RowSparse", "SCHEDULER", "SERVER",
+           "SchedulerLost", "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER",
            "WrongOrder", "about", "codecs", "doctor", "export_to_opentelemetry", "kvstore",
            "log_numbers", "metrics", "numbers_of", "optimizer", "set_log_level", "topology"]
 

@@ -74,6 +74,21 @@ class Stats(Structure):
                 ("max_staleness", c_int64), ("mean_staleness", c_double)]
 
 
+class OperationsOptions(Structure):
+    _fields_ = [("size", c_uint32), ("cache_capacity", c_int32), ("fusion_bytes", c_int64),
+                ("cycle_s", c_double), ("stall_warning_s", c_double),
+                ("stall_deadline_s", c_double), ("timeline", c_char_p)]
+
+
+class OperationRequest(Structure):
+    _fields_ = [("size", c_uint32), ("operation", c_int32), ("name", c_char_p),
+                ("in", Tensor), ("out", Tensor), ("shape", POINTER(c_int64)),
+                ("num_dims", c_int32), ("op", c_int32), ("prescale", c_double),
+                ("postscale", c_double), ("splits", POINTER(c_int64)),
+                ("num_splits", c_int32), ("root", c_int32), ("process_set", c_int32),
+                ("group_size", c_int32), ("group", c_uint64)]
+
+
 _H = c_void_p  # a handle
 _S = POINTER(Status)
 _T = POINTER(Tensor)
@@ -151,6 +166,18 @@ PROTOTYPES = {
     "group_rank": (c_int32, [_H]),
     "group_size": (c_int32, [_H]),
     "group_free": (None, [_H]),
+    "operations_options_init": (None, [POINTER(OperationsOptions), c_uint64]),
+    "operation_request_init": (None, [POINTER(OperationRequest), c_uint64]),
+    "operations_create": (c_int32, [_H, POINTER(OperationsOptions), POINTER(_H), _S]),
+    "operations_submit": (c_int32, [_H, POINTER(OperationRequest), POINTER(c_int64), _S]),
+    "operations_poll": (c_int32, [_H, c_int64, _P, _S]),
+    "operations_wait": (c_int32, [_H, c_int64, c_double, _S]),
+    "operations_result": (c_int32, [_H, c_int64, POINTER(c_void_p), POINTER(c_int64),
+                                    POINTER(c_int64), _S]),
+    "operations_release": (c_int32, [_H, c_int64, _S]),
+    "operations_add_process_set": (c_int32, [_H, _P, c_int32, _P, _S]),
+    "operations_remove_process_set": (c_int32, [_H, c_int32, _S]),
+    "operations_free": (None, [_H]),
     "queue_create": (c_int32, [POINTER(_H), _S]),
     "queue_next": (c_int32, [_H, c_double, POINTER(c_uint64), _S]),
     "queue_wait_on": (c_int32, [_H, c_uint64, c_uint64, c_double, _S]),

@@ -38,5 +38,11 @@ int main(void) {
   FIELD(telegrad_store_options, updater);
   FIELD(telegrad_store_options, max_staleness);
   STRUCT(telegrad_stats, mean_staleness);
+  STRUCT(telegrad_operations_options, timeline);
+  FIELD(telegrad_operations_options, cycle_s);
+  STRUCT(telegrad_operation_request, group);
+  FIELD(telegrad_operation_request, out);
+  FIELD(telegrad_operation_request, prescale);
+  FIELD(telegrad_operation_request, root);
   return 0;
 }

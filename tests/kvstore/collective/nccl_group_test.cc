@@ -216,7 +216,7 @@ TEST_P(Nccl, AllreduceAllReducesSeveral) {
     ASSERT_THAT(group.AllreduceAll(parts, type, ReduceOp::kSum), IsOk());
     std::vector<int> expected(count);
     for (size_t i = 0; i < count; ++i) {
-      expected[i] = Reduced(ReduceOp::kSum, ranks_, i);
+      expected[i] = Reduced(type, ReduceOp::kSum, ranks_, i);
     }
     EXPECT_TRUE(first.Read() == Encoded(type, expected)) << count;
     EXPECT_TRUE(second.Read() == Encoded(type, expected)) << count;

@@ -1,0 +1,174 @@
+"""Asynchronous operations of a job's workers, as Horovod's, of arrays in host memory."""
+from __future__ import annotations
+
+import os
+from ctypes import byref, c_int32, c_int64, c_void_p, sizeof
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from ._arrays import tensor_in_order
+from ._library import (LIBRARY, PENDING, SLICE_S, OperationRequest, OperationsOptions,
+                       call, encoded, error_of, fill, interruptible, status)
+from .errors import Timeout, UsageError, WrongOrder
+from .job import Job
+
+KINDS = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall", "barrier",
+         "join")
+OPS = ("sum", "min", "max", "product", "average", "adasum")
+_BARRIER = KINDS.index("barrier")
+
+
+def _number(what: str, name: str, names: Tuple[str, ...]) -> int:
+    if name not in names:
+        raise UsageError(f"{what} {name!r}: there are {', '.join(names)}")
+    return names.index(name)
+
+
+class Operations:
+    """What all workers of a job submit by name, in any order; one thread of each process
+    agrees with the others on what is ready everywhere, and runs it.
+    docs/operations.md has all of it. Any thread may call it.
+
+    Example::
+
+        operations = telegrad.Operations(job)        # joined; all workers
+        handle = operations.submit("allreduce", gradient, name="w", out=gradient,
+                                   op="average")
+        operations.wait(handle)                      # `gradient` is the average
+        operations.release(handle)
+
+    Raises:
+        telegrad.PeerDied: a worker is gone; ``dead`` names it.
+        telegrad.Mismatch: workers differ in an operation; the message has both values.
+        telegrad.Timeout: a worker did not submit it by ``stall_deadline``.
+    """
+
+    def __init__(self, job: Job, *, fusion_bytes: int = 64 << 20, cycle: float = .001,
+                 cache_capacity: int = 1024, stall_warning: float = 60,
+                 stall_deadline: float = 0, timeline: Optional[str] = None) -> None:
+        self._job = job
+        self._pid = os.getpid()
+        self._handle = c_void_p()
+        # What lives until an operation's end: arrays, and elements' size.
+        self._under_way: Dict[int, Tuple[Any, ...]] = {}
+        self._members: Dict[int, Tuple[int, ...]] = {0: tuple(range(job.num_workers))}
+        options = OperationsOptions()
+        LIBRARY.telegrad_operations_options_init(byref(options), sizeof(options))
+        fill(options, fusion_bytes=fusion_bytes, cycle_s=cycle,
+             cache_capacity=cache_capacity, stall_warning_s=stall_warning,
+             stall_deadline_s=stall_deadline, timeline=timeline)
+        interruptible(lambda: call("operations_create", job.handle, byref(options),
+                                   byref(self._handle)), job.interrupt)
+        job._groups.add(self)
+
+    @property
+    def handle(self) -> c_void_p:
+        """Of the C interface."""
+        if not self._handle:
+            raise WrongOrder("the operations are closed")
+        return self._handle
+
+    def submit(self, kind: str, array: Any = None, *, name: str, out: Any = None,
+               shape: Optional[Sequence[int]] = None, op: str = "sum",
+               prescale: float = 1, postscale: float = 1, root: int = 0,
+               splits: Optional[Sequence[int]] = None, process_set: int = 0,
+               group: int = 0, group_size: int = 0) -> int:
+        """Begins `kind` ("allreduce", "allgather", "broadcast", "reducescatter",
+        "alltoall", "barrier", "join") of `array` and gives its handle. The result goes
+        into `out`, which may be `array`; without it the library keeps it. Neither is
+        touched by the caller until `wait` has returned."""
+        request = OperationRequest()
+        LIBRARY.telegrad_operation_request_init(byref(request), sizeof(request))
+        fill(request, name=name, prescale=prescale, postscale=postscale, root=root,
+             process_set=process_set, group_size=group_size, group=group)
+        request.operation = _number("operation", kind, KINDS)
+        request.op = _number("op", op, OPS)
+        if request.operation < _BARRIER:
+            if array is None:
+                raise UsageError(f"{kind} {name!r} without an array")
+            setattr(request, "in", tensor_in_order(array))
+            if out is not None:
+                request.out = tensor_in_order(out, writes=True)
+            dims = tuple(array.shape) if shape is None else tuple(shape)
+            request.shape = (c_int64 * len(dims))(*dims)
+            request.num_dims = len(dims)
+        if splits is not None:
+            request.splits = (c_int64 * max(1, len(splits)))(*splits)
+            request.num_splits = len(splits)
+        handle = c_int64()
+        call("operations_submit", self.handle, byref(request), byref(handle))
+        self._under_way[handle.value] = (process_set, array, out)
+        return handle.value
+
+    def poll(self, handle: int) -> bool:
+        """Whether it has ended, well or not."""
+        done = c_int32()
+        call("operations_poll", self.handle, handle, byref(done))
+        return bool(done.value)
+
+    def wait(self, handle: int, timeout: Optional[float] = None) -> None:
+        """Until it has ended; raises its error, and Timeout after `timeout` seconds."""
+        left = float("inf") if timeout is None else timeout
+        found = status()
+        while True:
+            piece = max(0.0, min(left, SLICE_S))  # a signal is heard between two
+            code = LIBRARY.telegrad_operations_wait(self.handle, handle, piece, byref(found))
+            if code == 0:
+                return
+            if code != PENDING:
+                raise error_of(found)
+            left -= piece
+            if left <= 0:
+                raise Timeout(f"operation {handle} has not ended in {timeout} s")
+
+    def result(self, handle: int) -> "Tuple[int, int]":
+        """Address and number of the result's elements, of one that has ended; both stay
+        until `release`."""
+        data, num = c_void_p(), c_int64()
+        call("operations_result", self.handle, handle, byref(data), byref(num), None)
+        return data.value or 0, num.value
+
+    def rows(self, handle: int) -> "list[int]":
+        """First dimensions of what came from each member, of an allgather or alltoall."""
+        process_set = self._under_way.get(handle, (0,))[0]
+        rows = (c_int64 * len(self._members[process_set]))()
+        call("operations_result", self.handle, handle, None, None, rows)
+        return list(rows)
+
+    def number(self, handle: int) -> int:
+        """A join's result: the worker that joined last."""
+        return c_int64.from_address(self.result(handle)[0]).value
+
+    def release(self, handle: int) -> None:
+        """Forgets it; it is unknown from now on."""
+        call("operations_release", self.handle, handle)
+        self._under_way.pop(handle, None)
+
+    def add_process_set(self, ranks: Sequence[int]) -> int:
+        """A number for `process_set` of `submit`. All workers call it with the same
+        `ranks`, which rise."""
+        number = c_int32()
+        array = (c_int32 * max(1, len(ranks)))(*ranks)
+        interruptible(lambda: call("operations_add_process_set", self.handle, array,
+                                   len(ranks), byref(number)), self._job.interrupt)
+        self._members[number.value] = tuple(ranks)
+        return number.value
+
+    def remove_process_set(self, number: int) -> None:
+        """All workers call it."""
+        interruptible(lambda: call("operations_remove_process_set", self.handle, number),
+                      self._job.interrupt)
+
+    def close(self) -> None:
+        """Agrees with the others on the end: what is under way anywhere ends with an
+        error that names this worker. A second call does nothing."""
+        handle, self._handle = self._handle, c_void_p()
+        self._job._groups.discard(self)
+        if handle and self._pid == os.getpid():
+            LIBRARY.telegrad_operations_free(handle)
+        self._under_way.clear()
+
+    def __enter__(self) -> "Operations":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
