@@ -74,6 +74,7 @@ def unlike(_):
                     {"momentum": ["nesterov", "heavyball"][RANK], "momentum_rate": 0.5},
                     {"momentum_rate": [0.5, 0.25][RANK]}, {"elastic": RANK == 1}):
         texts.append(workers.refused(telegrad.Mismatch, lambda: compressed(**options)))
+    texts.append(refused(diloco, {"elastic": True}))
     compressed(gc_type="int8", threshold=[0.5, "0.5"][RANK], guard=[True, 1][RANK],
                optimizer=sgd(weights, 0.5) if RANK == 0 else None)
     diloco(num_threads=1 + RANK)
@@ -104,7 +105,7 @@ class Alike(unittest.TestCase):
                      "optimizer: rank 0 has SGD, rank 1 has Adam",
                      "momentum: rank 0 has nesterov, rank 1 has heavyball",
                      "momentum_rate: rank 0 has 0.5, rank 1 has 0.25",
-                     "elastic: rank 0 has False, rank 1 has True"):
+                     *2 * ["elastic: rank 0 has False, rank 1 has True"]):
             self.assertIn(text, next(said))
 
     def test_the_first_of_more_ranks_is_told_with_its_number(self):
@@ -120,7 +121,7 @@ class Alike(unittest.TestCase):
         own = set(inspect.signature(telegrad.torch.DiLoCo).parameters)
         self.assertEqual(own - {"model", "job_options"} | set(
             _options.DiLoCoOptions.__annotations__), set(OF_DILOCO) | {"inner", "outer"} |
-            {"momentum", "momentum_rate"} | NOT_COMPARED - {"verbose"})
+            {"momentum", "momentum_rate", "elastic"} | NOT_COMPARED - {"verbose"})
 
     def test_groups_of_an_optimizer(self):
         """What differs between groups is a list; an object without a value is its class."""

@@ -98,19 +98,59 @@ def survive(argument):
             "weights": net.all().tolist(), "held": held(state).tolist()}
 
 
+def survive_diloco(_):
+    """As `survive`, of the last rank at the second exchange; weights in float64."""
+    dist.init_process_group("gloo")
+    net = Net()
+    diloco = telegrad.torch.DiLoCo(net, torch.optim.SGD(net.parameters(), lr=1), sync_every=2,
+                                   gc_type="2bit:0.25", momentum="off", elastic=True,
+                                   dead_timeout=4)
+    store = dist.TCPStore("127.0.0.1", int(os.environ["STORE"]), is_master=False,
+                          timeout=timedelta(seconds=20))
+
+    def held():
+        kept = diloco._residuals.held()
+        return torch.cat([kept.get(name, torch.zeros(size))
+                          for name, size in SIZES.items()]).double()
+
+    found = None
+    for step in range(8):
+        diloco._inner.zero_grad()
+        net(gradients(step, RANK)).backward()
+        if step == 3 and RANK == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == 2:
+            found = {"held": held().tolist(), "weights": net.all().tolist()}
+        try:
+            diloco.step()
+        except telegrad.PeerDied as why:
+            assert why.retryable and step == 3, why
+            diloco.reconfigure(dist.PrefixStore("attempt1", store), RANK, 2, timeout=20)
+    return {"at loss": found, "weights": net.all().tolist(), "held": held().tolist(),
+            "workers": diloco._job.num_workers, "steps": diloco.steps}
+
+
 def refused(_):
     texts = [workers.refused(telegrad.UsageError, lambda: make(elastic=True, **options))
              for options in ({"tier1": "on"}, {"codec": "auto"})]
     _, _, state = make()
     texts.append(workers.refused(telegrad.WrongOrder,
                                  lambda: state.reconfigure(None, 0, 1)))
+    net = Net()
+    inner = torch.optim.SGD(net.parameters(), lr=1)
+
+    def local(**options):
+        return telegrad.torch.DiLoCo(net, inner, sync_every=2, **options)
+
+    texts += [workers.refused(telegrad.UsageError, lambda: local(elastic=True, fragments=2)),
+              workers.refused(telegrad.WrongOrder, lambda: local().reconfigure(None, 0, 1))]
     return texts
 
 
 class Elastic(unittest.TestCase):
-    def lose(self, victim, is_within):
+    def lose(self, victim, is_within, how="survive"):
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        ended = workers.Ranks(FILE, "survive", 3, [victim, is_within],
+        ended = workers.Ranks(FILE, how, 3, [victim, is_within],
                               STORE=str(store.port)).wait()
         self.assertEqual(ended[victim][0], -signal.SIGKILL, ended[victim])
         left = [rank for rank in range(3) if rank != victim]
@@ -137,12 +177,29 @@ class Elastic(unittest.TestCase):
                 self.assertTrue(torch.equal(given.double(), (2 * moved + kept).double()))
                 self.assertGreater(float(kept.abs().sum()), 0)
 
+    def test_local_steps_go_on_with_what_ranks_had_done_since_the_last_exchange(self):
+        left, (one, other) = self.lose(2, False, "survive_diloco")
+        self.assertEqual((one["workers"], one["steps"]), (2, 8))
+        self.assertEqual(one["weights"], other["weights"])
+        # What was held back and the steps since are in the weights, or held back. Thirds,
+        # of before the loss, are not exact.
+        given = sum(torch.tensor(each["at loss"]["held"]) for each in (one, other))
+        for step in range(2, 8):
+            for rank in left:
+                given = given + torch.cat([*gradients(step, rank).values()])
+        moved = torch.tensor(one["at loss"]["weights"]) - torch.tensor(one["weights"])
+        kept = torch.tensor(one["held"]) + torch.tensor(other["held"])
+        self.assertTrue(torch.allclose(given, 2 * moved + kept, atol=1e-4))
+        self.assertGreater(float(kept.abs().sum()), 0)
+
     def test_what_cannot_be(self):
         for texts in workers.Ranks(FILE, "refused", 2).results():
             self.assertIn("tier1", texts[0])
             self.assertIn("'auto'", texts[1])
             self.assertIn("without elastic=True", texts[2])
+            self.assertIn("fragments", texts[3])
+            self.assertIn("DiLoCo without elastic=True", texts[4])
 
 
 if __name__ == "__main__":
-    workers.main({"survive": survive, "refused": refused})
+    workers.main({"survive": survive, "survive_diloco": survive_diloco, "refused": refused})

@@ -9,12 +9,13 @@ import torch.distributed as dist
 from .._hosts import hosts_of
 from .._log import LOGGER
 from .._momentum import wants_momentum
-from ..errors import Error, UsageError
+from ..errors import Error, PeerDied, UsageError, WrongOrder
 from ..optimizer import Rescale
 from ..store import Store
 from ._alike import optimizer_settings
 from ._dropped import close_when_dropped
-from ._meeting import check_names, job_of_group, ranks_of
+from ._hook import refuse_elastic
+from ._meeting import check_names, job_of_group, job_of_store, ranks_of
 from ._model import names_of
 from ._momentum import settle
 from ._options import DiLoCoOptions
@@ -72,6 +73,9 @@ class DiLoCo:
         gc_type, threshold, min_bytes: the codec, as for `telegrad.torch.compress`. All
             parameters go with it.
         momentum, momentum_rate: as of `telegrad.torch.State`, of the outer optimizer.
+        elastic: all ranks do an exchange or none, so that after an error which is
+            ``retryable`` those that are left may `reconfigure` and do it again. Costs a
+            barrier and a copy of what codecs keep in each exchange; without `fragments`.
         job_options: as there.
 
     Raises:
@@ -85,12 +89,18 @@ class DiLoCo:
                  outer: Optional[Callable[[List[Any]], Any]] = None,
                  gc_type: str = "2bit", threshold: Union[str, float] = "auto", min_bytes: int = 0,
                  momentum: str = "auto", momentum_rate: Optional[float] = None,
+                 elastic: bool = False,
                  **job_options: "Unpack[DiLoCoOptions]") -> None:
         check_names(job_options, DiLoCo, DiLoCoOptions)
         if sync_every < 1:
             raise UsageError(f"sync_every={sync_every}: 1 or more")
         if not 1 <= fragments <= sync_every:
             raise UsageError(f"fragments={fragments}: 1 to sync_every={sync_every}")
+        if elastic:
+            refuse_elastic(gc_type, job_options)
+            job_options["tier1"] = "off"
+            if fragments > 1:
+                raise UsageError("elastic=True with fragments: one exchange ends within a step")
         names = names_of(model)
         self._parameters = [p for p in model.parameters() if id(p) in names]
         self._names = [names[id(p)] for p in self._parameters]
@@ -103,36 +113,82 @@ class DiLoCo:
         self.outer = (outer or _average)(self._anchors)
         self._momentum = settle(self.outer, momentum, momentum_rate, wants_momentum([gc_type]),
                                 set(map(id, self._anchors)))
-        setting: Dict[str, Any] = {"gc_type": gc_type, "threshold": threshold,
-                                   "min_bytes": min_bytes, "sync_every": sync_every,
-                                   **self._momentum.settings}
-        self._job = job_of_group(
-            parameters=self._parameters, settings={
-                **setting, "fragments": fragments, **optimizer_settings("inner", inner),
-                **optimizer_settings("outer", self.outer)}, **job_options)
-        try:
-            self._store = Store(self._job)
-            self._store.set_compression(type=gc_type, threshold=threshold,
-                                        min_bytes=min_bytes, **self._momentum.settings)
-            self._store.set_optimizer(Rescale(1 / self._job.num_workers))
-            self._keys = self._store.init(self._names, self._anchors, values=True)
-        except Error as why:
-            self._job.fail(str(why), why.exit_code)
-            raise
+        self._setting: Dict[str, Any] = {"gc_type": gc_type, "threshold": threshold,
+                                         "min_bytes": min_bytes, "sync_every": sync_every,
+                                         **self._momentum.settings}
+        self._elastic = elastic
+        self._held: Optional[Dict[str, Any]] = None  # until a job has it
+        self._job_options: Dict[str, Any] = {
+            **job_options, "parameters": self._parameters, "settings": {
+                **self._setting, "fragments": fragments, "elastic": elastic,
+                **optimizer_settings("inner", inner),
+                **optimizer_settings("outer", self.outer)}}
+        self._open(job_of_group(**self._job_options))
         self._changes = [torch.zeros_like(anchor) for anchor in self._anchors]
         self._sent = ([torch.zeros_like(anchor) for anchor in self._anchors]
                       if fragments > 1 else [])  # the weights that the changes led to
-        self._residuals = Residuals(
-            self._store, dict(zip(self._names, self._keys)),
-            {name: p.numel() for name, p in zip(self._names, self._parameters)},
-            {**setting, **({"fragments": fragments} if fragments > 1 else {})}, self._group)
         self._momentum.apply()
         if self._job.rank == 0:
             hosts_of(self._job).say()
             if self._momentum.note:
                 LOGGER.info("%s", self._momentum.note)
         self._take_anchors()
-        close_when_dropped(self, self._job.close)
+
+    def _open(self, job: Any, carried: Optional[Dict[str, Any]] = None) -> None:
+        """A store in that job; what an earlier one held back."""
+        self._job = job
+        try:
+            self._store = Store(job)
+            self._store.set_compression(
+                type=self._setting["gc_type"], threshold=self._setting["threshold"],
+                min_bytes=self._setting["min_bytes"], **self._momentum.settings)
+            self._store.set_optimizer(Rescale(1 / job.num_workers))
+            self._keys = self._store.init(self._names, self._anchors, values=True)
+        except Error as why:
+            job.fail(str(why), why.exit_code)
+            raise
+        fragments = {"fragments": self._fragments} if self._fragments > 1 else {}
+        self._residuals = Residuals(
+            self._store, dict(zip(self._names, self._keys)),
+            {name: p.numel() for name, p in zip(self._names, self._parameters)},
+            {**self._setting, **fragments}, self._group)
+        self._residuals.carried = carried
+        self._when_dropped = close_when_dropped(self, job.close)
+
+    def reconfigure(self, store: Any, rank: int, world_size: int,
+                    timeout: float = 60.0) -> None:
+        """Goes on with these ranks, after an exchange that was not done, and does it with
+        them: what they have done since the last one is in it, and what their codecs held
+        back. The outer optimizer, and the inner one, stay as they are.
+
+        Args:
+            store, rank, world_size, timeout: as of `telegrad.torch.State.reconfigure`.
+
+        Raises:
+            telegrad.Error: ``retryable`` where another call, with the ranks that are left
+                and another prefix, may go well.
+            telegrad.Mismatch: ranks differ in what they were given or have done.
+            telegrad.WrongOrder: without ``elastic=True``.
+        """
+        if not self._elastic:
+            raise WrongOrder("reconfigure of a DiLoCo without elastic=True")
+        if self._held is None:
+            self._held = self._residuals.held()
+        self._running = None
+        self._when_dropped.detach()
+        self._job.fail("ranks of the job go on in another one", PeerDied.exit_code)
+        self._store.close()
+        try:
+            self._job.close(3)
+        except Error:
+            pass  # which is why this is called
+        options = {**self._job_options}
+        options.pop("group", None)
+        options["settings"] = {**options["settings"], "steps done": self.steps}
+        self._open(job_of_store(store, rank, world_size, timeout, **options),
+                   dict(self._held))
+        self._held = None
+        self.exchange()
 
     def _take_anchors(self) -> None:
         with torch.no_grad():
@@ -162,13 +218,15 @@ class DiLoCo:
 
     def _begin(self, due: List[int]) -> None:
         changes = [self._changes[i] for i in due]
+        if self._elastic:
+            self._residuals.begin_step()
         with torch.no_grad():
             for i, change in zip(due, changes):
                 torch.sub(self._anchors[i], self._parameters[i], out=change)
                 self._residuals.add_to(self._names[i], change)
                 if self._sent:
                     self._sent[i].copy_(self._parameters[i])
-        if not self._residuals.carried:
+        if not self._residuals.carried and not self._elastic:
             self._residuals.step_done()
         keys = [self._keys[i] for i in due]
         self._running = self._store.start("push_pull", keys, changes, changes), due
@@ -178,6 +236,9 @@ class DiLoCo:
             return
         (tag, due), self._running = self._running, None
         self._store.queue.wait(tag)
+        if self._elastic:
+            self._job.barrier()  # who comes through knows that all do
+            self._residuals.step_done()
         for i in due:
             self._anchors[i].grad = self._changes[i]
         self.outer.step()
