@@ -33,7 +33,9 @@ for top in ("perf", "tests"):
 # may include them; the rest of their layer only where it names them.
 BELOW["kvstore/job/launch"] = ("transport", "base")
 BELOW["kvstore/job/control"] = ("kvstore/job/launch", "transport", "base")
-BELOW["kvstore/job/path"] = ("kvstore/job/control", "transport", "topology", "base")
+BELOW["kvstore/job/flight"] = ("transport", "base")
+BELOW["kvstore/job/path"] = ("kvstore/job/control", "kvstore/job/flight", "transport", "topology",
+                             "base")
 BELOW["kvstore/collective"] = ("transport", "kernels", "base")
 BELOW["kvstore/operations"] = ("kvstore", "kvstore/collective", "kernels", "base")
 BELOW["kvstore"] += ("kvstore/job", "kvstore/collective")

@@ -17,6 +17,7 @@ namespace telegrad {
 
 class Cancellation;  // kvstore/job/control/cancellation.h
 class Metrics;       // base/metrics.h
+class FlightLog;     // kvstore/job/flight/flight_log.h
 struct FatalEvent;   // kvstore/job/control/fatal_event.h
 struct JoinRequest;  // kvstore/job/control/job.h
 
@@ -46,6 +47,9 @@ struct JobOptions {
   // Outlives the job's members of this process, which add their numbers; null:
   // nobody asks.
   Metrics* metrics = nullptr;
+  // Where members note frames and operations, for when the job fails; null:
+  // they note none.
+  std::shared_ptr<FlightLog> flight = nullptr;
   // Used only by the job that a host's workers have among themselves: their
   // ranks in the whole job, for messages.
   std::vector<int> ranks_in_job = {};

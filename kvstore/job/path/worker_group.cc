@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "kvstore/job/control/fatal_event.h"
 #include "kvstore/job/control/job.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/hosted_part.h"
 #include "kvstore/job/path/job_options.h"
@@ -218,9 +219,13 @@ JoinRequest JoinRequestOf(const JobOptions& options, Role role) {
           .timing = options.timing,
           .cancellation = options.cancellation,
           .on_wait = options.on_wait,
-          .on_fatal = [tell = options.on_fatal](const FatalEvent& event) {
+          .on_fatal = [tell = options.on_fatal,
+                       flight = options.flight](const FatalEvent& event) {
             const bool is_end = event.seat < 0;
-            if (is_end && tell) tell(event);
+            if (!is_end || !tell) return;
+            FatalEvent told = event;
+            if (flight) told.message += flight->WriteAtEnd(event.dead);
+            tell(told);
           }};
 }
 

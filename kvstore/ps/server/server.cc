@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/metrics.h"
 
@@ -118,6 +119,14 @@ absl::Status DistServer::Listen() {
   num_workers_ = static_cast<int>(RanksThatPush(path_.plan, num_all).size());
   worker_sessions_.assign(ranks_.size(), nullptr);
   metrics_.Resize(ranks_);
+  if (options_.job.flight != nullptr) {
+    recorder_ = options_.job.flight->Add(
+        {.self = control_->membership().self,
+         .type = "server",
+         .ranks = ranks_,
+         .num_pushers = static_cast<size_t>(num_workers_)});
+    leaving_.Record(recorder_);
+  }
   tensors_.emplace(rank_,
                    static_cast<int>(control_->membership().servers.size()),
                    num_workers_, options_.max_model_bytes,
@@ -142,7 +151,11 @@ absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,
 absl::Status DistServer::HandleDeclaration(Session& session,
                                            const FrameHeader& header,
                                            ConstBytes payload) {
+  const size_t first = tensors_->names().size();
   RETURN_IF_ERROR(tensors_->Apply(header, payload));
+  for (size_t key = first; recorder_ && key < tensors_->names().size(); ++key) {
+    recorder_->SetName(static_cast<uint32_t>(key), tensors_->names()[key]);
+  }
   session.declaration = Buffer();
   Tell(session, FrameType::kDeclared, {});
   return absl::OkStatus();

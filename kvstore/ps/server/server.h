@@ -104,6 +104,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   int num_workers_ = 0;     // workers that push, who are counted
   std::unique_ptr<Job> control_;
   DataPath path_;
+  std::shared_ptr<FlightRecorder> recorder_;  // null: nobody asks
   FrameSender::Leaving leaving_;
   std::unique_ptr<TransportContext> transport_;
   std::optional<ServedTensors> tensors_;  // jobs point to their chunks

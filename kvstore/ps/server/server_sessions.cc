@@ -100,6 +100,7 @@ void DistServer::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
     }
     return;
   }
+  NoteFrame(recorder_, static_cast<size_t>(session.worker), header, false);
   const absl::Status status = HandleMessage(session, header, bytes, payload);
   if (!status.ok()) {
     Fail(absl::Status(

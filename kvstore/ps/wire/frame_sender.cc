@@ -60,6 +60,11 @@ void FrameSender::Core::Pump() {
     node.on_sent = std::move(frame.on_sent);
     in_flight_bytes += node.num_bytes;
     leaving->busy_.Begin();
+    if (leaving->recorder_ != nullptr) {
+      const FrameHeader header =
+          ReadFrameHeader({frame.header.data(), frame.header.size()});
+      NoteFrame(leaving->recorder_, header.destination, header, true);
+    }
     const absl::Status sent = transport->Send(
         endpoint, {frame.header.data(), frame.header.size()}, frame.payload,
         [&node](const absl::Status&) { OnSent(node); });
@@ -90,6 +95,18 @@ FrameSender::FrameSender(TransportContext* transport, EndpointId endpoint,
 FrameSender::~FrameSender() {
   core_->transport = nullptr;
   core_->waiting = {};
+}
+
+void NoteFrame(const std::shared_ptr<FlightRecorder>& recorder, size_t peer,
+               const FrameHeader& header, bool is_sent) {
+  const bool is_handshake = header.type <= FrameType::kReady;  // nobody's yet
+  if (recorder == nullptr || is_handshake) return;
+  recorder->Note(peer, {.what = Name(header.type),
+                        .step = header.step,
+                        .key = header.key,
+                        .chunk = header.chunk,
+                        .num_bytes = header.payload_bytes,
+                        .is_sent = is_sent});
 }
 
 void FrameSender::Enqueue(OutgoingFrame frame) {

@@ -4,8 +4,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "kvstore/job/flight/flight_recorder.h"
 #include "kvstore/ps/wire/wire.h"
 #include "kvstore/ps/wire/worker_times.h"
 #include "transport/transport.h"
@@ -39,6 +41,10 @@ class FrameSender {
     // Counts while a frame leaves; for what arrives, too.
     BusyClock& busy() { return busy_; }
     const BusyClock& busy() const { return busy_; }
+    // Notes frames as they leave, to the peer that their header names.
+    void Record(std::shared_ptr<FlightRecorder> recorder) {
+      recorder_ = std::move(recorder);
+    }
 
    private:
     friend struct Core;
@@ -51,6 +57,7 @@ class FrameSender {
     std::deque<Node> nodes_;
     std::vector<Node*> free_;
     BusyClock busy_;
+    std::shared_ptr<FlightRecorder> recorder_;
   };
 
   FrameSender(TransportContext* transport, EndpointId endpoint,
@@ -61,6 +68,10 @@ class FrameSender {
  private:
   std::shared_ptr<Core> core_;
 };
+
+// Null `recorder`: nobody asks.
+void NoteFrame(const std::shared_ptr<FlightRecorder>& recorder, size_t peer,
+               const FrameHeader& header, bool is_sent);
 
 constexpr size_t kSendWindowBytes = size_t{4} << 20;
 

@@ -24,6 +24,49 @@ uint32_t PayloadCrc(const std::byte* header, ConstBytes payload,
 
 }  // namespace
 
+const char* Name(FrameType type) {
+  switch (type) {
+    case FrameType::kHello:
+    case FrameType::kChallenge:
+    case FrameType::kProof:
+    case FrameType::kReady:
+      return "handshake";
+    case FrameType::kInit:
+      return "init";
+    case FrameType::kPull:
+      return "pull";
+    case FrameType::kValue:
+      return "value";
+    case FrameType::kPropose:
+      return "propose";
+    case FrameType::kAgree:
+      return "agree";
+    case FrameType::kPush:
+      return "push";
+    case FrameType::kReply:
+      return "reply";
+    case FrameType::kAck:
+      return "ack";
+    case FrameType::kDeclare:
+      return "declare";
+    case FrameType::kDeclared:
+      return "declared";
+    case FrameType::kRates:
+      return "rates";
+    case FrameType::kAskState:
+      return "ask state";
+    case FrameType::kState:
+      return "state";
+    case FrameType::kSetState:
+      return "set state";
+    case FrameType::kPushRows:
+      return "push rows";
+    case FrameType::kPullRows:
+      return "pull rows";
+  }
+  return "?";
+}
+
 FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload,
                                 std::optional<uint32_t> payload_crc32c) {
   TELEGRAD_CHECK(payload.size == header.payload_bytes,

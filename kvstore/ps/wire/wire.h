@@ -51,6 +51,8 @@ enum class FrameType : uint8_t {
   kPullRows = 22,  // worker -> server: which rows of the value; kValue answers
 };
 constexpr uint8_t kMaxFrameType = 22;
+// "push", a literal.
+const char* Name(FrameType type);
 
 // Flags.
 constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck

@@ -11,6 +11,8 @@
 #include "kvstore/engine/codec/floats.h"
 #include "kvstore/engine/rows/row_codec.h"
 #include "kvstore/engine/rows/rows.h"
+#include "kvstore/job/flight/flight_log.h"
+#include "kvstore/job/path/job_options.h"
 #include "kvstore/ps/wire/small_jobs.h"
 #include "kvstore/ps/worker/worker_device.h"
 #include "kvstore/ps/worker/worker_rows.h"
@@ -116,14 +118,16 @@ ChunkPipeline::ChunkPipeline(const StoreOptions& options,
                              const StoreTraits& traits, WorkerGroup& group,
                              WorkerFailure& failure, ServerLinks& links,
                              const EngineConfig& engine,
-                             const TensorTable& tensors)
+                             const TensorTable& tensors,
+                             std::shared_ptr<FlightRecorder> recorder)
     : options_(options),
       traits_(traits),
       group_(group),
       failure_(failure),
       links_(links),
       engine_(engine),
-      tensors_(tensors) {}
+      tensors_(tensors),
+      recorder_(std::move(recorder)) {}
 
 void ChunkPipeline::Open() {
   answer_times_.Resize(links_.size());
@@ -183,6 +187,7 @@ Ticket ChunkPipeline::Start(OpKind kind, Key key, TensorViews grads,
     tensor.turns.End(*op);
     return FinishedTicket(absl::OkStatus());
   }
+  if (recorder_) recorder_->Begin(FlightOpOf(tensor, *op, traits_.is_async));
   StartChunks(tensor, op);
   return Ticket(op->ticket);
 }
@@ -423,6 +428,7 @@ void ChunkPipeline::FinishPart(WorkerTensor& tensor, WorkerOp& op) {
   if (op.kind == OpKind::kPull && op.rows != nullptr) op.rows->Give(tensor, op);
   const std::shared_ptr<Ticket::State> ticket = op.ticket;
   if (counts_traffic_) times_.Add(op, 4 * tensor.spec().num_elems);
+  if (recorder_) recorder_->End(op.key);
   const auto ended = tensor.turns.End(op);  // lives until here
   ticket->Finish(absl::OkStatus());
 }
@@ -554,6 +560,7 @@ void ChunkPipeline::OnAnswer(const FrameHeader& header, ConstBytes bytes,
 // that fails meanwhile no use ends, but the ticket, when nobody uses it.
 void ChunkPipeline::Release(WorkerTensor& tensor, WorkerOp& op) {
   constexpr auto kTick = std::chrono::milliseconds(1);
+  if (const auto& flight = group_.options().flight) flight->WriteOnce();
   const TimePoint deadline = Clock::now() + kCancelGrace;
   while (!op.memory.Release(Clock::now()) && Clock::now() < deadline) {
     if (Ticket(op.ticket).WaitUntil(Clock::now() + kTick)) return;

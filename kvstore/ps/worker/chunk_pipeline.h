@@ -22,10 +22,11 @@ namespace telegrad {
 class ChunkPipeline {
  public:
   // All outlive it. `engine` and `tensors` may grow until Open, and later
-  // between rounds.
+  // between rounds. `recorder` may be null.
   ChunkPipeline(const StoreOptions& options, const StoreTraits& traits,
                 WorkerGroup& group, WorkerFailure& failure, ServerLinks& links,
-                const EngineConfig& engine, const TensorTable& tensors);
+                const EngineConfig& engine, const TensorTable& tensors,
+                std::shared_ptr<FlightRecorder> recorder);
 
   void Open();
   // When the io thread has ended.
@@ -84,6 +85,7 @@ class ChunkPipeline {
   ServerLinks& links_;
   const EngineConfig& engine_;
   const TensorTable& tensors_;
+  const std::shared_ptr<FlightRecorder> recorder_;
   std::atomic<bool> counts_traffic_{false};
   Traffic pushed_;
   Traffic pulled_;

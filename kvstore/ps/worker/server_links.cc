@@ -69,8 +69,14 @@ std::string AboutSealing(const TransportOptions& path,
 }  // namespace
 
 ServerLinks::ServerLinks(WorkerGroup& group, WorkerFailure& failure,
-                         Receiver& receiver)
-    : group_(group), failure_(failure), receiver_(receiver) {}
+                         Receiver& receiver,
+                         std::shared_ptr<FlightRecorder> recorder)
+    : group_(group),
+      failure_(failure),
+      receiver_(receiver),
+      recorder_(std::move(recorder)) {
+  leaving_.Record(recorder_);
+}
 
 ServerLinks::~ServerLinks() {
   Join();
@@ -316,6 +322,7 @@ void ServerLinks::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
                      absl::StrCat("server/", server, ": ", whole.message())));
     return transport_->Close(from);
   }
+  NoteFrame(recorder_, static_cast<size_t>(server), header, false);
   receiver_.OnFrame(header, bytes, payload);
 }
 

@@ -35,8 +35,9 @@ class ServerLinks : private TransportHandler {
     virtual void OnEnd() = 0;
   };
 
-  // All outlive it.
-  ServerLinks(WorkerGroup& group, WorkerFailure& failure, Receiver& receiver);
+  // All outlive it; `recorder` may be null.
+  ServerLinks(WorkerGroup& group, WorkerFailure& failure, Receiver& receiver,
+              std::shared_ptr<FlightRecorder> recorder = nullptr);
   ~ServerLinks() override;
 
   // To all servers, until they let us in.
@@ -113,6 +114,7 @@ class ServerLinks : private TransportHandler {
   WorkerGroup& group_;
   WorkerFailure& failure_;
   Receiver& receiver_;
+  const std::shared_ptr<FlightRecorder> recorder_;
   std::string details_;
   FrameSender::Leaving leaving_;
   std::unique_ptr<TransportContext> transport_;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/codec/checks.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/job/path/job_options.h"
 #include "kvstore/optimizer.h"
@@ -28,6 +29,23 @@ absl::StatusOr<WorkerDevice*> FindDevice(
   return devices.back().get();
 }
 
+// Null where nobody asks for one.
+std::shared_ptr<FlightRecorder> RecorderOf(const WorkerGroup& group,
+                                           const StoreTraits& traits) {
+  const JobOptions& options = group.options();
+  if (options.flight == nullptr) return nullptr;
+  FlightRecorder::Setup setup{
+      .self = group.id(),
+      .type = traits.type,
+      .num_pushers = static_cast<size_t>(group.num_pushers()),
+      .num_servers = static_cast<size_t>(group.num_servers()),
+      .timeout = options.operation_timeout};
+  for (const Member& member : group.membership().workers) {
+    setup.ranks.push_back(member.id.rank);
+  }
+  return options.flight->Add(std::move(setup));
+}
+
 }  // namespace
 
 DistWorker::DistWorker(const StoreOptions& options, const StoreTraits& traits,
@@ -37,9 +55,11 @@ DistWorker::DistWorker(const StoreOptions& options, const StoreTraits& traits,
       group_(group),
       rank_(group.rank()),
       num_workers_(group.num_pushers()),
+      recorder_(RecorderOf(group, traits)),
       failure_(group, [this] { links_.Wake(); }),
-      pipeline_(options_, traits_, group, failure_, links_, engine_, tensors_),
-      links_(group, failure_, *this),
+      pipeline_(options_, traits_, group, failure_, links_, engine_, tensors_,
+                recorder_),
+      links_(group, failure_, *this, recorder_),
       questions_(links_, failure_, group.options().operation_timeout),
       codecs_(tensors_),
       states_(traits_, group, config_, engine_, tensors_, questions_,
@@ -190,7 +210,9 @@ absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerTensor> tensor,
                    MakeWorkerTensor(spec, layout, engine));
   tensor->device = device;
-  key_of_[spec.name] = static_cast<Key>(tensors_.size());
+  const auto key = static_cast<Key>(tensors_.size());
+  key_of_[spec.name] = key;
+  if (recorder_ != nullptr) recorder_->SetName(key, spec.name);
   tensors_.Add(std::move(tensor));
   return absl::OkStatus();
 }

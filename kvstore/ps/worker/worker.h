@@ -81,6 +81,7 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   JobConfig config_;       // its tensors are those of the last Init
   std::optional<ShardPlanner> planner_;  // from the first Init on
 
+  const std::shared_ptr<FlightRecorder> recorder_;
   WorkerFailure failure_;
   ChunkPipeline pipeline_;
   // Outlive what lies there.

@@ -10,25 +10,6 @@
 namespace telegrad {
 namespace {
 
-const char* KindName(OpKind kind) {
-  switch (kind) {
-    case OpKind::kGiveValue:
-    case OpKind::kTakeValue:
-      return "broadcast";
-    case OpKind::kPull:
-      return "pull";
-    case OpKind::kPush:
-      return "push";
-    case OpKind::kPushPull:
-      return "push-pull";
-  }
-  return "operation";
-}
-
-bool IsBroadcast(OpKind kind) {
-  return kind == OpKind::kGiveValue || kind == OpKind::kTakeValue;
-}
-
 const char* PhaseName(ChunkPhase phase) {
   switch (phase) {
     case ChunkPhase::kIdle:
@@ -48,6 +29,21 @@ const char* PhaseName(ChunkPhase phase) {
 }
 
 }  // namespace
+
+const char* Name(OpKind kind) {
+  switch (kind) {
+    case OpKind::kGiveValue:
+    case OpKind::kTakeValue:
+      return "broadcast";
+    case OpKind::kPull:
+      return "pull";
+    case OpKind::kPush:
+      return "push";
+    case OpKind::kPushPull:
+      return "push-pull";
+  }
+  return "operation";
+}
 
 absl::Status WorkerTurns::Begin(const TensorSpec& spec,
                                 std::shared_ptr<WorkerOp> op,
@@ -110,10 +106,25 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
   return tensor;
 }
 
+FlightRecorder::Op FlightOpOf(const WorkerTensor& tensor, const WorkerOp& op,
+                              bool is_async) {
+  using Among = FlightRecorder::Among;
+  const bool is_alone = op.kind == OpKind::kPull || is_async;
+  const Among among = IsBroadcast(op.kind) ? Among::kBroadcast
+                      : is_alone           ? Among::kAlone
+                                           : Among::kRound;
+  return {.what = Name(op.kind),
+          .among = among,
+          .dtype = tensor.spec().dtype,
+          .key = op.key,
+          .step = op.step,
+          .num_elems = tensor.spec().num_elems};
+}
+
 std::string DescribeOp(const WorkerTensor& tensor, const WorkerOp& op) {
   std::string text =
-      absl::StrCat(KindName(op.kind), " of tensor ", tensor.spec().name,
-                   ", step ", op.step, ", did not end in time");
+      absl::StrCat(Name(op.kind), " of tensor ", tensor.spec().name, ", step ",
+                   op.step, ", did not end in time");
   for (const auto& chunk : tensor.chunks) {
     const ChunkPhase phase = chunk->phase.load();
     if (phase == ChunkPhase::kIdle) continue;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kvstore/engine/codec/tensor_codec.h"
 #include "kvstore/engine/device/borrowed_memory.h"
+#include "kvstore/job/flight/flight_recorder.h"
 #include "kvstore/ps/wire/frame_sender.h"
 #include "kvstore/ps/wire/wire.h"
 #include "kvstore/ps/worker/worker_failure.h"
@@ -25,6 +26,11 @@ enum class OpKind : uint8_t {
   kPush,
   kPushPull,
 };
+
+const char* Name(OpKind kind);  // "push-pull"
+inline bool IsBroadcast(OpKind kind) {
+  return kind == OpKind::kGiveValue || kind == OpKind::kTakeValue;
+}
 
 // One operation on one tensor, from the call to its ticket's end.
 struct WorkerOp {
@@ -173,6 +179,9 @@ inline ChunkOnDevice& WorkerChunk::on_device() {
 absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
     const TensorSpec& spec, const TensorLayout& layout,
     const EngineConfig& config);
+
+FlightRecorder::Op FlightOpOf(const WorkerTensor& tensor, const WorkerOp& op,
+                              bool is_async);
 
 // "push of tensor fc1.weight, step 12: chunk 0 waits for server/0": for a
 // deadline's message.
