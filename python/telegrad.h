@@ -90,8 +90,9 @@ typedef struct telegrad_job_options {
   int32_t metrics_port; /* 0: none; -1: any free; or the first free from it */
   const char* gdr;      /* NULL: no tensors on GPUs; else as --gdr: "auto" */
   const char* tier1;    /* workers of a host sum first: "auto"; "on", "off" */
-  const char* metrics_file; /* NULL: none; telegrad_tools.h, "metrics" */
-  const char* encryption;   /* "auto"; as --encryption */
+  const char* metrics_file;    /* NULL: none; telegrad_tools.h, "metrics" */
+  const char* encryption;      /* "auto"; as --encryption */
+  const char* flight_recorder; /* folder; as $TELEGRAD_FLIGHT_RECORDER */
 } telegrad_job_options;
 
 /* `size`: sizeof(telegrad_job_options) as the caller knows it. */
@@ -123,9 +124,8 @@ TELEGRAD_API int32_t telegrad_job_barrier(telegrad_job* job,
 /* Why the job has failed; TELEGRAD_OK: it has not. */
 TELEGRAD_API int32_t telegrad_job_failure(const telegrad_job* job,
                                           telegrad_status* status);
-/* Ends the job for all members, who get `exit_code` (1 to 255, else 70) and
- * `message`. 33 means that somebody wanted it. Ends what this process waits
- * for, too. */
+/* Ends the job for all members, who get `exit_code` (1 to 255, else 70; 33:
+ * somebody wanted it) and `message`, and what this process waits for. */
 TELEGRAD_API void telegrad_job_fail(telegrad_job* job, int32_t exit_code,
                                     const char* message);
 /* Leaves in order, after the stores were closed, and waits for the parts on

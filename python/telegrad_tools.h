@@ -339,6 +339,14 @@ TELEGRAD_API int32_t telegrad_job_metrics(const telegrad_job* job, char* text,
                                           telegrad_status* status);
 TELEGRAD_API const char* telegrad_job_metrics_address(const telegrad_job* job);
 
+/* What the job's members in this process did last, for PyTorch's fr_trace
+ * (docs/when_a_machine_dies.md): FOLDER/worker_0, FOLDER/server_0. `text` has
+ * the files' names, a line each. NULL: the folder of options.flight_recorder,
+ * where they are written when the job fails, too. At most a second. */
+TELEGRAD_API int32_t telegrad_job_dump_flight_record(
+    const telegrad_job* job, const char* folder, char* text,
+    uint64_t text_bytes, uint64_t* needed, telegrad_status* status);
+
 /* JSON: the version, which transports this library can open here, why it has
  * no GPU, and its codecs with their options. */
 TELEGRAD_API int32_t telegrad_about(char* text, uint64_t text_bytes,

@@ -8,6 +8,7 @@
 #include "base/resource_limit.h"
 #include "kvstore/job/launch/child_processes.h"
 #include "kvstore/job/launch/placement.h"
+#include "kvstore/program/write_by_signal.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/checkpointing.h"
 #include "trainer/flags/options.h"
@@ -38,6 +39,7 @@ int Show(const absl::StatusOr<std::string>& text) {
 
 int Run(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  IgnoreFlightSignal();
   EndWhenOutOfMemory();
   RaiseOpenFileLimit();
   HoldCheckpointSignal();

@@ -8,6 +8,7 @@
 #include "base/exit_code.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/path/connections.h"
 #include "kvstore/job/path/data_path.h"
 #include "topology/apply.h"
@@ -135,11 +136,16 @@ void AddPathFlags(CLI::App& app, PathFlags& flags) {
                "can join");
   app.option_defaults()->group("Options");
   AddMetricsFlags(app, flags.metrics);
+  app.add_option("--flight-recorder", flags.flight_recorder,
+                 "folder for the last frames and operations of each member, "
+                 "written when the job fails and on SIGUSR2: who waited for "
+                 "whom, as PyTorch's fr_trace reads it");
 }
 
 absl::Status FinishPathFlags(const CLI::App& app, PathFlags& flags) {
-  const std::string wrong = ExplainEmpty(
-      app, {"--secret-file", "--plan", "--link", "--bind", "--metrics-file"});
+  const std::string wrong =
+      ExplainEmpty(app, {"--secret-file", "--plan", "--link", "--bind",
+                         "--metrics-file", "--flight-recorder"});
   if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
   RETURN_IF_ERROR(CheckMetricsFlags(flags.metrics));
   TransportOptions& transport = flags.path.transport;
@@ -244,6 +250,7 @@ absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
   dist.timing = TimingOf(flags);
   dist.operation_timeout = FromSeconds(flags.operation_timeout_s);
   dist.num_threads = flags.threads;
+  dist.flight = std::make_shared<FlightLog>(flags.flight_recorder);
   return dist;
 }
 

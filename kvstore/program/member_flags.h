@@ -25,8 +25,9 @@ struct PathFlags {
   std::string link = "none";  // as written
   LinkSpec link_spec;
   std::string secret_file;
-  bool insecure = false;  // beyond loopback without a secret
-  std::string plan;       // file; empty: none
+  bool insecure = false;        // beyond loopback without a secret
+  std::string plan;             // file; empty: none
+  std::string flight_recorder;  // folder; empty: none
   MetricsFlags metrics;
 };
 

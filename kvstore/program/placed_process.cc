@@ -9,6 +9,7 @@
 #include "kvstore/job/control/fatal_exit.h"
 #include "kvstore/job/control/job.h"
 #include "kvstore/job/control/scheduler.h"
+#include "kvstore/program/write_by_signal.h"
 #include "kvstore/server.h"
 
 namespace telegrad {
@@ -57,6 +58,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> PlacedProcess::StartScheduler(
 }
 
 absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {
+  const WriteBySignal records(dist.flight);
   dist.cancellation = cancellation_;
   dist.facts.emplace_back("--runs (settings times seeds)",
                           absl::StrCat(num_runs_));

@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "kvstore/job/control/fatal_exit.h"
 #include "kvstore/program/placed_process.h"
+#include "kvstore/program/write_by_signal.h"
 #include "kvstore/tuning/machine_detection.h"
 
 namespace telegrad {
@@ -125,6 +126,7 @@ int Run(const CLI::App& app, ServerFlags& flags) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  telegrad::IgnoreFlightSignal();
   telegrad::EndWhenOutOfMemory();
   telegrad::RaiseOpenFileLimit();
   telegrad::ServerFlags flags;

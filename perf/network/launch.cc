@@ -17,6 +17,7 @@
 #include "base/socket.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/secret.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/launch/child_processes.h"
 #include "kvstore/job/path/job_options.h"
 #include "perf/network/commands.h"
@@ -291,7 +292,8 @@ class Launch {
         .timing = {.join = TimeoutOf(options_)},
         .operation_timeout = TimeoutOf(options_),
         .facts = benchmark_.facts,
-        .metrics = options_.numbers};
+        .metrics = options_.numbers,
+        .flight = std::make_shared<FlightLog>(options_.flight_recorder)};
     job.facts.insert(job.facts.end(),
                      {{"--ranks", absl::StrCat(options_.ranks)},
                       {"--size", options_.size_text},

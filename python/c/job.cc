@@ -13,6 +13,7 @@
 #include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/launch/placement.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/kvstore.h"
@@ -169,6 +170,9 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   made->role_ = setup.role;
   made->worker_rank_ = setup.rank;
   made->options_.cancellation = made->cancellation_;
+  const char* const records = std::getenv("TELEGRAD_FLIGHT_RECORDER");
+  made->options_.flight = std::make_shared<telegrad::FlightLog>(
+      TextOf(options.flight_recorder, records == nullptr ? "" : records));
   made->options_.on_wait = [to = made->waiting_](const std::string& text) {
     telegrad::MutexLock lock(&to->mutex);
     if (!to->is_asked_for && to->text.empty()) telegrad::LogWarning(text);

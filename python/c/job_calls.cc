@@ -2,6 +2,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_join.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/path/data_path.h"
 #include "python/c/job.h"
 #include "topology/plan.h"
@@ -130,6 +132,26 @@ int32_t telegrad_job_metrics(const telegrad_job* job, char* text,
   if (!result.ok()) return Give(result, status);
   return telegrad::c::GiveText(job->metrics().Text(), text, text_bytes, needed,
                                status);
+}
+
+int32_t telegrad_job_dump_flight_record(const telegrad_job* job,
+                                        const char* folder, char* text,
+                                        uint64_t text_bytes, uint64_t* needed,
+                                        telegrad_status* status) {
+  const absl::Status result = CheckJob(job);
+  if (!result.ok()) return Give(result, status);
+  const telegrad::FlightLog& log = *job->options().flight;
+  const std::string where = TextOf(folder, log.folder().c_str());
+  if (where.empty()) {
+    return Give(absl::InvalidArgumentError(
+                    "no folder for flight records: give one, or set "
+                    "TELEGRAD_FLIGHT_RECORDER"),
+                status);
+  }
+  const auto files = log.Write(where);
+  if (!files.ok()) return Give(files.status(), status);
+  return telegrad::c::GiveText(absl::StrJoin(*files, "\n"), text, text_bytes,
+                               needed, status);
 }
 
 const char* telegrad_job_metrics_address(const telegrad_job* job) {

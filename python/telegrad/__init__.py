@@ -6,7 +6,7 @@ MXNet's KVStore, `telegrad.Store` and `telegrad.Codec` are what both stand on.
 from __future__ import annotations
 
 import json as _json
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Optional, Union
 
 from . import kvstore, optimizer
 from ._library import LIBRARY as _LIBRARY
@@ -18,7 +18,7 @@ from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
                      ResourceLimit, SchedulerLost, ServerLost, Timeout, Unsupported,
                      UsageError, WrongOrder)
 from .group import Group
-from .job import SCHEDULER, SERVER, WORKER, Job
+from .job import SCHEDULER, SERVER, WORKER, Job, open_jobs as _open_jobs
 from ._metrics import export_to_opentelemetry, metrics
 from .numbers import log_numbers, numbers_of
 from .operations import Operations
@@ -30,8 +30,9 @@ __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", 
            "Group", "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
            "Operations", "PeerDied", "ResourceLimit", "RowSparse", "SCHEDULER", "SERVER",
            "SchedulerLost", "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER",
-           "WrongOrder", "about", "codecs", "doctor", "export_to_opentelemetry", "kvstore",
-           "log_numbers", "metrics", "numbers_of", "optimizer", "set_log_level", "topology"]
+           "WrongOrder", "about", "codecs", "doctor", "dump_flight_record",
+           "export_to_opentelemetry", "kvstore", "log_numbers", "metrics", "numbers_of",
+           "optimizer", "set_log_level", "topology"]
 
 
 def set_log_level(level: Union[str, int]) -> None:
@@ -47,6 +48,12 @@ def codecs() -> List[Dict[str, Any]]:
     ``default``, ``low``, ``high`` and ``help``; docs/codecs.md."""
     found: List[Dict[str, Any]] = about()["codecs"]
     return found
+
+
+def dump_flight_record(folder: Optional[str] = None) -> List[str]:
+    """`Job.dump_flight_record` of all open jobs of this process, those of hooks and stores
+    among them: who waits for whom, at any time, from any thread."""
+    return [file for job in _open_jobs() for file in job.dump_flight_record(folder)]
 
 
 def about() -> Dict[str, Any]:

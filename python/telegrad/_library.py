@@ -35,7 +35,7 @@ class JobOptions(Structure):
                 ("dead_timeout_s", c_double), ("operation_timeout_s", c_double),
                 ("hosts_part", c_int32), ("metrics_port", c_int32), ("gdr", c_char_p),
                 ("tier1", c_char_p), ("metrics_file", c_char_p),
-                ("encryption", c_char_p)]
+                ("encryption", c_char_p), ("flight_recorder", c_char_p)]
 
 
 class Tensor(Structure):
@@ -111,6 +111,8 @@ PROTOTYPES = {
     "job_num_servers": (c_int32, [_H]),
     "job_metrics": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "job_metrics_address": (c_char_p, [_H]),
+    "job_dump_flight_record": (c_int32, [_H, c_char_p, c_char_p, c_uint64,
+                                         POINTER(c_uint64), _S]),
     "job_plan": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "job_barrier": (c_int32, [_H, _S]),
     "job_failure": (c_int32, [_H, _S]),

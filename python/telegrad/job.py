@@ -64,6 +64,8 @@ class Job:
             at `bind`. None: $TELEGRAD_METRICS_PORT, else no port.
         metrics_file: the same, every 10 s and at the end; None: $TELEGRAD_METRICS_FILE, in
             which a "%" is the process's number, else no file.
+        flight_recorder: the folder in which this process writes what it did last when the job
+            fails (docs/when_a_machine_dies.md); None: $TELEGRAD_FLIGHT_RECORDER, else none.
 
     Raises:
         telegrad.UsageError: arguments; nothing was started.
@@ -81,7 +83,8 @@ class Job:
                  gdr: Optional[str] = None, tier1: Optional[str] = None,
                  metrics_port: Optional[int] = None,
                  metrics_file: Optional[str] = None,
-                 encryption: Optional[str] = None) -> None:
+                 encryption: Optional[str] = None,
+                 flight_recorder: Optional[str] = None) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
         join_timeout = seconds(join_timeout, "JOIN_TIMEOUT", 60)
@@ -105,7 +108,8 @@ class Job:
              tls=tls, bind="127.0.0.1" if bind is None else bind, link=link, join_timeout_s=join_timeout,
              dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr,
              tier1=tier_one(tier1), **metrics_outlet(metrics_port, metrics_file),
-             encryption=encryption or os.environ.get("TELEGRAD_ENCRYPTION") or "auto")
+             encryption=encryption or os.environ.get("TELEGRAD_ENCRYPTION") or "auto",
+             flight_recorder=flight_recorder)
         options.secret = secret
         self._handle = c_void_p()
         self._pid = os.getpid()
@@ -137,6 +141,11 @@ class Job:
     def metrics_text(self) -> str:
         """The numbers of its members in this process, in Prometheus' text format."""
         return text_of("job_metrics", self.handle)
+
+    def dump_flight_record(self, folder: Optional[str] = None) -> List[str]:
+        """Writes what its members in this process did last, for PyTorch's fr_trace: a file of
+        each, whose names are returned. Without a `folder`: in that of `flight_recorder`."""
+        return text_of("job_dump_flight_record", self.handle, encoded(folder)).splitlines()
 
     @property
     def role(self) -> int:

@@ -31,7 +31,7 @@ OF_DILOCO = {
 # The job compares them itself, they are a host's own, or they decide no result.
 NOT_COMPARED = {"job_id", "insecure", "transport", "tls", "bind", "link", "gdr", "num_threads",
                 "join_timeout", "dead_timeout", "operation_timeout", "verbose", "group",
-                "encryption", "secret_file", "metrics_port", "metrics_file"}
+                "encryption", "secret_file", "metrics_port", "metrics_file", "flight_recorder"}
 # What is said is the optimizer's rates; auto alone takes it; of who keeps momentum; "on"
 # takes Adam; tier1 differs then, too.
 IN_OTHER_WORDS = {"optimizer", "allow", "momentum", "momentum_rate", "normalize", "elastic"}

@@ -1,10 +1,12 @@
 """Members that die, stop or are interrupted: everyone learns it in time."""
 
 import os
+import pickle
 import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -14,7 +16,14 @@ from harness import BINARY, ENDLESS, SystemTest, processes_in, wait_until
 KILL_SECONDS = 10
 DEAD_TIMEOUT = 10  # --dead-timeout without the flag
 MEMBERS = {"worker 0": "worker/0", "worker 1": "worker/1",
-           "server 0": "server/0", "scheduler": "scheduler"}
+           "worker 2": "worker/2", "server 0": "server/0", "scheduler": "scheduler"}
+
+
+class Plain(pickle.Unpickler):
+    """Reads data alone: nothing may be imported or called."""
+
+    def find_class(self, module, name):
+        raise pickle.UnpicklingError(f"{module}.{name}")
 
 
 class Failure(SystemTest):
@@ -45,6 +54,56 @@ class Failure(SystemTest):
         self.assertIn(str(pid), line["dead"][0], line)
         self.assertEqual(line["reason"], "peer_died")
         self.assertNotIn("--resume", line["message"])
+
+    def flight(self, name):
+        with open(self.path("telegrad-out", "flight", name), "rb") as file:
+            return Plain(file).load()
+
+    def test_who_waited_for_a_killed_worker_is_on_record(self):
+        line, _ = self.kill_member("worker 2", 20, "--workers", "3")
+        self.assertIn("; flight record", line["message"])
+        waiting = self.flight("server_0")["waiting"]
+        for one in waiting:  # others may have been about to push
+            self.assertIn("worker/2", one["waits_for"])
+        late = next(one for one in waiting
+                    if one["has"] == ["worker/0", "worker/1"])
+        for rank in (0, 1):
+            mine = {(one["tensor"], one["step"]): one
+                    for one in self.flight(f"worker_{rank}")["waiting"]}
+            self.assertEqual(mine[late["tensor"], late["step"]]["waits_for"],
+                             ["server/0"])
+        self.assertEqual(self.flight("worker_2")["written_by"], "worker/0")
+        self.check_analysis(late)
+
+    def check_analysis(self, late):
+        """PyTorch's own tool names the rank and the tensor."""
+        python = os.environ.get("TELEGRAD_FR_TRACE_PYTHON", sys.executable)
+        tool = [python, "-m", "torch.distributed.flight_recorder.fr_trace"]
+        if subprocess.run([*tool, "-h"], capture_output=True).returncode != 0:
+            self.skipTest(f"{python} has no PyTorch with fr_trace: "
+                          "TELEGRAD_FR_TRACE_PYTHON names one that has it")
+        said = subprocess.run(
+            [*tool, self.path("telegrad-out", "flight"), "-p", "worker_"],
+            capture_output=True, text=True, check=True)
+        text = said.stdout + said.stderr
+        self.assertIn("Not all ranks joining collective", text)
+        self.assertIn("missing ranks: {2}", text)
+        self.assertIn(f"push-pull of {late['tensor']} at step:{late['step']}",
+                      text)
+
+    def test_records_are_written_when_they_are_asked_for(self):
+        run = self.start_endless()
+        os.kill(run.pid, signal.SIGUSR2)
+        folder = self.path("telegrad-out", "flight")
+        self.assertTrue(wait_until(
+            lambda: os.path.isdir(folder) and sorted(os.listdir(folder)) ==
+            ["server_0", "worker_0", "worker_1"], 10), run.output())
+        self.assertIsNone(run.process.poll())
+        last = self.flight("worker_1")["entries"][-1]
+        self.assertGreater(last["record_id"], 0)
+        self.assertTrue(wait_until(lambda: "SIGUSR2" in run.stderr(), 5))
+        os.kill(run.pid, signal.SIGTERM)
+        self.wait(run, 3)
 
     def test_a_failure_says_that_resume_goes_on(self):
         saving = [*ENDLESS[:2], "--num-epochs", "1000", "--disp-batches", "10",

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "kvstore/job/control/fatal_exit.h"
 #include "kvstore/job/control/scheduler.h"
+#include "kvstore/program/write_by_signal.h"
 #include "kvstore/server.h"
 #include "trainer/launch/child_pipe.h"
 #include "trainer/launch/cluster.h"
@@ -96,6 +97,9 @@ int RunChild(const TrainOptions& options) {
     detection.emplace(options.path.transport.bind_address);
     dist->path.look = [&detection] { return detection->Get(); };
   }
+  dist->flight =
+      FlightLogOf(options, options.settings[index], options.internal_seed);
+  const WriteBySignal records(dist->flight);
   dist->server_trace =
       TracePrefix(options.laboratory.timeline, options.settings[index].name,
                   options.internal_seed);

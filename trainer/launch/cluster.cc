@@ -11,9 +11,11 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/launch/what_if.h"
 #include "trainer/run/run_plan.h"
+#include "trainer/run/step_timeline.h"
 
 namespace telegrad {
 namespace {
@@ -120,6 +122,16 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
     ASSIGN_OR_RETURN(dist.path.gdr, ParseGdr(options.gdr));
   }
   return dist;
+}
+
+std::shared_ptr<FlightLog> FlightLogOf(const TrainOptions& options,
+                                       const Setting& setting, uint64_t seed) {
+  const std::string folder = options.flight_recorder.empty()
+                                 ? absl::StrCat(options.out, "/flight")
+                                 : options.flight_recorder;
+  const bool is_alone = options.settings.size() * options.seeds.size() == 1;
+  return std::make_shared<FlightLog>(
+      is_alone ? folder : TracePrefix(folder, setting.name, seed));
 }
 
 absl::Status PrintResults(const TrainOptions& options, Output& display,

@@ -48,6 +48,11 @@ std::string AdviceOn(ExitCode code, const TrainOptions& options,
 absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
                                             const std::string& job_id);
 
+// Where the members of a run write their flight records: a folder of its own
+// where there are several runs.
+std::shared_ptr<FlightLog> FlightLogOf(const TrainOptions& options,
+                                       const Setting& setting, uint64_t seed);
+
 // Writes the files, prints the closing table behind what `display` has, and
 // says where they are. The error is that of writing.
 absl::Status PrintResults(const TrainOptions& options, Output& display,

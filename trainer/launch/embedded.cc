@@ -16,6 +16,7 @@
 #include "base/socket.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/launch/child_processes.h"
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/system_root.h"
@@ -46,7 +47,8 @@ void PrintError(absl::string_view text) {
 UniqueFd OpenSignalFd(sigset_t* before) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1}) {
+  for (const int number :
+       {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2}) {
     sigaddset(&set, number);
   }
   sigprocmask(SIG_BLOCK, &set, before);
@@ -123,6 +125,7 @@ void Launcher::StartMore() {
   const auto num_runs = static_cast<int>(finished_.wanted().size());
   while (active_.size() < most && next_ < missing_.size()) {
     const ComparedRun& run = missing_[next_++];
+    FlightLogOf(options_, *run.setting, run.seed)->Forget();
     Active& active = *active_.emplace_back(new Active{
         .run = run,
         .observer = ConsoleObserver(
@@ -162,6 +165,8 @@ void Launcher::TakeSignals() {
   while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
     if (info.ssi_signo == SIGUSR1) {
       for (const auto& each : active_) each->cluster.AskForCheckpoint();
+    } else if (info.ssi_signo == SIGUSR2) {
+      for (const auto& each : active_) each->cluster.AskForFlightRecords();
     } else if (info.ssi_signo != SIGCHLD && code_ == 0) {
       const auto number = static_cast<int>(info.ssi_signo);
       EndWith({.code = static_cast<ExitCode>(128 + number),
@@ -183,6 +188,9 @@ void Launcher::ConcludeEnded() {
       Keep(active);
     } else if (failed.empty()) {
       failure = active.cluster.Verdict();
+      failure.message +=
+          FlightLogOf(options_, *active.run.setting, active.run.seed)
+              ->MentionIn(failure.message);
       failed = active.run.label;
     }
     active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));

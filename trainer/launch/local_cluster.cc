@@ -96,6 +96,12 @@ void LocalCluster::AskForCheckpoint() const {
   }
 }
 
+void LocalCluster::AskForFlightRecords() const {
+  for (const ChildProcesses::Child& child : children_.all()) {
+    if (!child.has_ended) kill(child.pid, SIGUSR2);
+  }
+}
+
 void LocalCluster::AppendTo(std::vector<pollfd>& fds) const {
   for (const ChildProcesses::Child& child : children_.all()) {
     fds.push_back({child.reports.get(), POLLIN, 0});

@@ -34,6 +34,7 @@ class LocalCluster {
   void Handle(std::span<const pollfd> fds);
   bool has_ended() const { return !is_meeting_ && children_.all_ended(); }
   void AskForCheckpoint() const;
+  void AskForFlightRecords() const;
   // The end of all its processes, at once.
   void Stop();
   bool has_failed() const { return failed_at_ != TimePoint(); }

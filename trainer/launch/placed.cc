@@ -82,6 +82,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
     ASSIGN_OR_RETURN(
         DistOptions options_of_run,
         MakeDistOptions(OptionsOf(options, *run.setting), process.job_id()));
+    options_of_run.flight = FlightLogOf(options, *run.setting, run.seed);
     options_of_run.server_trace =
         TracePrefix(options.laboratory.timeline, run.setting->name, run.seed);
     options_of_run.path.look = [&detection] { return detection.Get(); };

@@ -22,6 +22,7 @@ class JobOptions(TypedDict, total=False):
     secret_file: Optional[str]
     metrics_port: Optional[int]
     metrics_file: Optional[str]
+    flight_recorder: Optional[str]
 
 
 class ServersOptions(JobOptions, total=False):
