@@ -7,9 +7,18 @@ from typing import Any, Dict, Optional
 from .errors import AuthenticationError, UsageError
 
 
-def tier_one(given: Optional[str]) -> str:
-    """`given`, else $TELEGRAD_TIER1, else "auto"."""
-    return given or os.environ.get("TELEGRAD_TIER1") or "auto"
+def tier_one(given: Optional[str], has_group: bool = False) -> str:
+    """`given`, else $TELEGRAD_TIER1, else "auto".
+
+    Raises:
+        UsageError: "group" of what has no process group.
+    """
+    found = given or os.environ.get("TELEGRAD_TIER1") or "auto"
+    if found == "group" and not has_group:
+        raise UsageError("tier1 'group': ranks of a host sum by a process group of torch in "
+                         "telegrad.torch.compress of a DistributedDataParallel; here there are "
+                         "auto, on and off")
+    return found
 
 
 def codec() -> Optional[str]:
@@ -58,6 +67,7 @@ def metrics_outlet(port: Optional[int], file: Optional[str]) -> Dict[str, Any]:
     """
     text = os.environ.get("TELEGRAD_METRICS_PORT")
     found: Any = text if port is None else port
+    found = None if found == "" else found  # whatever the environment has
     if found is not None and not (str(found).isdigit() and int(found) < 65536):
         raise UsageError(f"metrics_port={found!r}: a port is wanted, or 0 for any")
     if file is None:

@@ -54,6 +54,7 @@ class Job:
         tier1: whether workers of a host sum first, in its memory, so that one of them
             pushes (docs/several_gpus.md): "auto" (or $TELEGRAD_TIER1), where there are
             several hosts and no tensors on GPUs; "on"; "off", which "dist_async" needs.
+            "group", of a process group, is `telegrad.torch.compress`'s.
         encryption: of what goes over networks, by keys from the secret (SECURITY.md):
             "auto" (or $TELEGRAD_ENCRYPTION), as "auth" beyond loopback; "auth": nobody on
             the path alters it; "on": nor reads it; "off". All members have the same.

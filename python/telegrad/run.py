@@ -52,9 +52,9 @@ def _parser() -> argparse.ArgumentParser:
                         "squares, and its steps Nesterov's lead; auto: with int2 and int3")
     parser.add_argument("--gc-nonfinite", default="propagate", dest="nonfinite")
     parser.add_argument("--servers", type=int, help="ranks with a server; default: all")
-    parser.add_argument("--tier1", choices=("auto", "on", "off"),
-                        help="whether ranks of a host sum first and one pushes; auto, the "
-                        "default: on several hosts, on CPUs")
+    parser.add_argument("--tier1", choices=("auto", "on", "group", "off"),
+                        help="whether ranks of a host sum first; auto, the default: on several "
+                        "hosts; group: by their process group, as on GPUs with NCCL")
     parser.add_argument("--transport", default="tcp",
                         help="%(default)s; auto: the planner chooses")
     parser.add_argument("--bind", help="address to listen on, of this host")

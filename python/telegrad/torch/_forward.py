@@ -44,6 +44,18 @@ class ForwardWatch:
         finally:
             self._since = None
 
+    def cause(self, why: BaseException) -> BaseException:
+        """Of what was heard from elsewhere than this job: the job's own error, where it has
+        one soon; else all hear of `why`."""
+        if isinstance(why, RuntimeError) and getattr(why, "retryable", True):
+            try:
+                self._job.need_all(_WHAT, _PATIENCE_S)
+            except Error as found:
+                return found
+        if isinstance(why, Error):
+            self._job.fail(str(why), why.exit_code)
+        return why
+
     def check(self) -> None:
         """By another thread, now and then: nobody answers who has left."""
         since = self._since

@@ -28,6 +28,7 @@ from ._meeting import check_names, is_first_of, job_of_group, job_of_store
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
 from ._normal import multiply
 from ._options import JobOptions
+from ._parts import HostRanks, Parts, Rows
 from ._residuals import Residuals
 from ._texts import decision_text, dense_text, left_out_text, ratio, summary
 
@@ -48,8 +49,9 @@ def refuse_elastic(gc_type: str, job_options: Any) -> None:
     """What cannot be beside ``elastic=True``."""
     if gc_type == "auto":
         raise UsageError("elastic=True with 'auto', which decides by times: name a codec")
-    if job_options.get("tier1") == "on":
-        raise UsageError("elastic=True with tier1='on': one rank pushes for several")
+    if job_options.get("tier1") in ("on", "group"):
+        raise UsageError(f"elastic=True with tier1={job_options['tier1']!r}: one rank pushes "
+                         "for several")
 
 
 def _raise(why: Error) -> None:
@@ -113,7 +115,9 @@ class State:
             ``retryable``, such as `telegrad.PeerDied`, those that are left may
             `reconfigure` and do that step again. Costs a barrier and a copy of what
             codecs keep in each step.
-        job_options: of `telegrad.Job`: transport, bind, link, timeouts, tier1.
+        job_options: of `telegrad.Job`: transport, bind, link, timeouts, tier1; "group" of
+            this one: ranks of a host sum by the model's process group, each a part, which
+            "auto" does with GPUs and NCCL, and "on" with GPUs (docs/several_gpus.md).
 
     Raises:
         telegrad.UsageError: on all ranks, an option that cannot be, and what can.
@@ -182,47 +186,61 @@ class State:
         self.waited_s = 0.0
         self._verbose = verbose
         named = {name: parameters[key] for key, name in names.items()}
-        self._open(job_of_group(model.process_group, parameters=named.values(),
-                                **self._job_options), named)
+        hosts = HostRanks(model.process_group, named.values())
+        self._open(job_of_group(model.process_group, parameters=named.values(), hosts=hosts,
+                                **self._job_options), named, hosts=hosts)
         watch_forward(_watch_of)
         self._check.momentum.apply()
         self._check.normal.apply()
         remember(self)
         self._when_dropped = close_when_dropped(model, self.close)
-        self._say(decision_text(self._decisions, self._job, self._plan,
-                                str(job_options.get("link", "none"))))
+        self._say(decision_text(self._decisions, self.num_workers, self._num_servers, self._plan,
+                                str(job_options.get("link", "none")))
+                  + (", of the part of rank 0" if self._parts else ""))
         for text in (dense_text(self._decisions, gc_type), left_out_text(left_out),
                      self._hosts.why_off, self._check.note, self._check.momentum.note,
                      self._check.normal.note):
             self._say(text)
 
     def _open(self, job: Any, parameters: Dict[str, Any],
-              carried: Optional[Dict[str, Any]] = None) -> None:
+              carried: Optional[Dict[str, Any]] = None,
+              hosts: Optional[HostRanks] = None) -> None:
         """A store in that job, and what goes with it; what an earlier one held back."""
         self._job = job
-        gc_type, names, flags = self._settings["gc_type"], self._name_of, self._flags
+        self._parts: Optional[Parts] = None
+        gc_type, flags, owned = self._settings["gc_type"], self._flags, parameters
         try:
-            self._store = Store(job)
+            if hosts is not None and hosts.ranks:
+                self._parts = Parts(job, hosts, self._group, parameters,
+                                    self._setting["min_bytes"], **self._job_options)
+                owned = self._parts.blanks
+            summing = self._parts.job if self._parts else job
+            self._store = Store(summing)
+            self._flag_store = Store(job) if self._parts and flags else self._store
             self._store.set_compression(type=gc_type, **{
                 **self._setting, **({"nonfinite": "zero"} if flags else {})})
             self._store.set_optimizer(Rescale(1 / job.num_workers))
             flag = torch.zeros(1)
-            keys = self._store.init([*parameters, *flags],
-                                    [*parameters.values()] + [flag] * len(flags),
-                                    without_momentum=flags)
+            if self._parts:
+                keys = self._store.init([*owned], [*owned.values()]) if owned else []
+                keys += self._flag_store.init(flags, [flag]) if flags else []
+            else:
+                keys = self._store.init([*owned, *flags], [*owned.values()] + [flag] * len(flags),
+                                        without_momentum=flags)
         except Error as why:
             job.fail(str(why), why.exit_code)
             raise
         self._choice = Choice(self._store) if gc_type == "auto" else None
-        self._key_of = dict(zip(names, keys))
+        self._keys = dict(zip(owned, keys))
         self._residuals = Residuals(
-            self._store, dict(zip(parameters, keys)),
-            {name: p.numel() for name, p in parameters.items()}, self._settings,
-            self._group)
+            self._store, self._keys, {name: p.numel() for name, p in parameters.items()},
+            self._settings, self._group, job,
+            *((self._parts.numbers, self._parts.own) if self._parts else ()))
         self._residuals.carried = carried
-        self._flag = Bucket(keys[len(names):], [flag]) if flags else None
+        self._flag = Bucket(keys[len(owned):], [flag]) if flags else None
         self._num_nonfinite = 0
-        self._buckets: Dict[Tuple[int, ...], Bucket] = {}
+        self._buckets: Dict[Tuple[int, ...], Union[Bucket, Rows]] = {}
+        self._started: List[Tuple[Rows, Any, Any, int]] = []  # of this step, of parts
         self._pending.clear()
         self._error: Optional[BaseException] = None
         self.rank, self.num_workers = job.rank, job.num_workers
@@ -231,8 +249,12 @@ class State:
         self._thread = threading.Thread(target=self._complete, daemon=True,
                                         name="telegrad-completions")
         self._thread.start()
-        self._plan = job.plan()
-        self._hosts = Hosts(self._plan, self.rank, job.num_servers)
+        self._plan = summing.plan()
+        self._num_servers = summing.num_servers * (self._parts.num if self._parts else 1)
+        self._hosts = Hosts(self._plan, self.rank, job.num_servers, hosts.why if hosts else "")
+        if self._parts:
+            self._hosts = Hosts.of_parts(summing.num_workers, summing.rank,
+                                         summing.num_servers, self._parts.num, self._parts.why)
 
     def reconfigure(self, store: Any, rank: int, world_size: int,
                     timeout: float = 60.0) -> None:
@@ -329,10 +351,17 @@ class State:
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
                 self._residuals.add_to(self._name_of[id(parameter)], gradient)
         self._buffers.append(buffer)
-        self._push_pull(plan, buffer, future)
+        if isinstance(plan, Bucket):
+            self._push_pull(plan, buffer, future)
+        elif self._parts is not None:
+            with self._parts.beside(buffer):
+                plan.reduce(buffer)
+                tag = self._push_pull(plan.bucket, buffer, None) if plan.bucket.num else 0
+            self._started.append((plan, buffer, future, tag))
         return sizes
 
-    def _push_pull(self, plan: Bucket, buffer: Any, future: Any) -> None:
+    def _push_pull(self, plan: Bucket, buffer: Any, future: Any) -> int:
+        """Gives the tag. Without a `future` nobody is told but who waits."""
         if self._choice is not None:
             self._choice.begin()
         tag = self._store.queue.new_tag((buffer, plan))
@@ -344,22 +373,25 @@ class State:
             self._store.queue.forget(tag)
             self._pending.pop(tag)
             raise
+        return tag
 
-    def _plan_of(self, bucket: Any, buffer: Any) -> Bucket:
+    def _plan_of(self, bucket: Any, buffer: Any) -> Union[Bucket, Rows]:
         ids = tuple(map(id, bucket.parameters()))
         plan = self._buckets.get(ids)
         if plan is None:
-            unknown = [i for i in ids if i not in self._key_of]
-            if unknown:
+            if any(i not in self._name_of for i in ids):
                 raise UsageError("a parameter that was not in the model when it was "
                                  "compressed: call compress after the last change")
             if buffer.dtype != bucket.parameters()[0].dtype:
                 raise Unsupported(f"a bucket of {buffer.dtype} for parameters of "
                                   f"{bucket.parameters()[0].dtype}: take no wrapper of "
                                   "torch's around the hook, gc_type='fp16' has its bytes")
-            plan = self._buckets[ids] = Bucket([self._key_of[i] for i in ids],
-                                               bucket.gradients(), buffer)
-        plan.move_to(buffer)
+            names, gradients = [self._name_of[i] for i in ids], bucket.gradients()
+            plan = self._buckets[ids] = (
+                Rows(self._parts, names, gradients, buffer, self._keys) if self._parts else
+                Bucket([self._keys[name] for name in names], gradients, buffer))
+        if isinstance(plan, Bucket):
+            plan.move_to(buffer)
         return plan
 
     def _complete(self) -> None:
@@ -367,17 +399,21 @@ class State:
         while True:
             try:
                 done = self._store.queue.next(SLICE_S)
+                failure = self._job.failure() if self._parts and done is None else None
             except Error:  # closed
                 return
             if done is None:
                 self._watch.check()
+                if failure is not None and self._error is None:
+                    self._note(failure)
                 continue
             tag, error = done
             with self._changed:
                 future, buffer = self._pending[tag]
             if error is not None:
                 self._note(error)
-            future.set_result(buffer)
+            if future is not None:
+                future.set_result(buffer)
             if self._choice is not None:
                 self._choice.end()
             with self._changed:
@@ -385,6 +421,8 @@ class State:
                 self._changed.notify_all()
 
     def _note(self, why: BaseException) -> None:
+        if self._parts:
+            why = self._watch.cause(why)
         with self._changed:
             if self._error is None:
                 self._error = why
@@ -406,6 +444,8 @@ class State:
     def _end_step(self) -> None:
         buffers, self._buffers = self._buffers, []
         start = time.monotonic()
+        if self._parts:
+            self._gather()
         self._wait()
         if self._flag is not None:
             self._spread_nonfinite(self._flag, buffers)
@@ -421,9 +461,24 @@ class State:
         if self._choice is not None:
             self._tell(self._choice.after_step(waited_s))
 
-    def _wait(self) -> None:
+    def _gather(self) -> None:
+        """In the order of the sums, alike on all ranks of the host."""
+        started, self._started = self._started, []
+        for rows, buffer, future, tag in started:
+            self._wait(tag)
+            try:
+                rows.gather(buffer)
+            except RuntimeError as why:  # of the process group
+                raise self._watch.cause(why) from None
+            future.set_result(buffer)
+        used = [rows for rows, *_ in started]  # DDP makes other buckets after its first step
+        self._buckets = {ids: rows for ids, rows in self._buckets.items() if rows in used}
+
+    def _wait(self, tag: Optional[int] = None) -> None:
+        """For all that is pending, or for that."""
         with self._changed:
-            while self._pending and self._error is None:
+            while ((self._pending if tag is None else tag in self._pending)
+                   and self._error is None):
                 self._changed.wait(SLICE_S)
             error = self._error
         if error is not None:
@@ -436,8 +491,11 @@ class State:
         seen = self._store.stats()["num_nonfinite"]
         found[0] = float(seen > self._num_nonfinite)
         self._num_nonfinite = seen
-        self._push_pull(flag, found, torch.futures.Future())
-        self._wait()
+        if self._flag_store is self._store:
+            self._push_pull(flag, found, None)
+            self._wait()
+        else:
+            self._flag_store.push_pull([*flag.keys], [found], [found])
         if found[0] != 0:
             for buffer in buffers:
                 buffer.fill_(math.nan)
@@ -447,7 +505,7 @@ class State:
         nothing was under way), ``plan`` (`telegrad.Job.plan`), ``steps``, ``waited_s``
         (in which backward only waited), bytes of this rank as `telegrad.Store.stats`,
         ``push_ratio``, ``pull_ratio``, ``host_bytes`` (that left its host, where ranks of
-        a host sum first and it pushes for them; else None; others push nothing), and what
+        a host sum first and it pushes for them, or a part; else None), and what
         ``auto`` decided; after the end what it was then."""
         if self._store._handle:
             self._last_stats = self._store.stats()
@@ -514,12 +572,15 @@ class State:
             self._check.momentum.release()
             self._check.normal.release()
             self._leave()
-            has_failed = self._job._handle and self._job.failure() is not None
-            try:
-                self._job.close(3 if has_failed else None)
-            except Error:
-                if not has_failed:  # which was said
-                    raise
+            if self._parts and self._job._handle and self._job.failure() is None:
+                self._parts.close()
+            for job in [self._parts.job, self._job] if self._parts else [self._job]:
+                has_failed = job._handle and job.failure() is not None
+                try:
+                    job.close(3 if has_failed else None)
+                except Error:
+                    if not has_failed:  # which was said
+                        raise
 
     def give_up(self, text: str) -> None:
         """Of a state that no model takes: ends the job, and raises.

@@ -226,7 +226,8 @@ def job_of_group(group: Optional[Any] = None, **options: Any) -> Job:
     have one server each; with `hosts_part` there are none. The address travels through
     the default group's store, and so does the secret, unless it is in `secret_file` or
     $TELEGRAD_SECRET_FILE. Where some of `parameters` are on a GPU network
-    cards may use its memory, unless the option `gdr` says otherwise.
+    cards may use its memory, unless the option `gdr` says otherwise. With `hosts`, a
+    `HostRanks`, it is found whether ranks of a host sum by the process group.
 
     Raises:
         telegrad.UsageError: an argument that cannot be, on all ranks.
@@ -238,6 +239,15 @@ def job_of_group(group: Optional[Any] = None, **options: Any) -> Job:
     ranks = ranks_of(group)
     timeout = seconds(options.get("join_timeout"), "JOIN_TIMEOUT", 60)
     return _job_of(_Board(timeout, ranks), ranks.index(dist.get_rank()), ranks, **options)
+
+
+def job_of_part(ranks: List[int], servers: Optional[int] = None, **options: Any) -> Job:
+    """Of those ranks, one of each host, who own the same part of their host's sums."""
+    _has_said.append(True)  # the job of all did
+    timeout = seconds(options.get("join_timeout"), "JOIN_TIMEOUT", 60)
+    servers = None if servers is None else min(servers, len(ranks))
+    return _job_of(_Board(timeout, ranks), ranks.index(dist.get_rank()), ranks, servers=servers,
+                   **{**options, "tier1": "off"})
 
 
 def job_of_store(store: Any, rank: int, world: int, timeout: float,
@@ -255,35 +265,52 @@ def job_of_store(store: Any, rank: int, world: int, timeout: float,
 def _job_of(board: _Board, rank: int, ranks: List[int], servers: Optional[int] = None,
             bind: Optional[str] = None, hosts_part: bool = False,
             parameters: Iterable[Any] = (), settings: Mapping[str, Any] = {},
-            **options: Any) -> Job:
+            hosts: Optional[Any] = None, **options: Any) -> Job:
     world = len(ranks)
     servers = world if servers is None else servers
     if not 1 <= servers <= world:
         raise UsageError(f"servers={servers}: 1 to {world}, one beside each rank")
     options.setdefault("gdr", "auto" if any(p.is_cuda for p in parameters) else None)
-    options.update(rank=rank, num_workers=world, num_servers=servers,
-                   servers_here=int(rank < servers and not hosts_part),
-                   hosts_part=hosts_part)
     of_file = secret_of_file(options.pop("secret_file", None))
-    own = plain({**settings, "servers": servers, "tier1": tier_one(options.get("tier1")),
+    tier1 = tier_one(options.pop("tier1", None), has_group=True)
+    own = plain({**settings, "servers": servers, "tier1": tier1,
                  "secret": "no file" if of_file is None else "a file"})
+    note = {"host": _host_identity(), "settings": own,
+            "address": _towards(_master()) or _towards(_ELSEWHERE),
+            **(hosts.note() if hosts is not None else {})}
+
+    def joined(address: str, secret: bytes, **more: Any) -> Job:
+        by_group = hosts is not None and bool(hosts.ranks)
+        num = 1 if by_group else servers
+        # A job of all hears who dies, and flags; gradients go by those of parts.
+        about = {**options, **({"gdr": None, "metrics_port": "", "metrics_file": ""}
+                               if by_group else {})}
+        return Job(address, rank=rank, num_workers=world, num_servers=num,
+                   servers_here=int(rank < num and not hosts_part), hosts_part=hosts_part,
+                   tier1="off" if by_group or tier1 == "group" else tier1, secret=secret,
+                   **about, **more)
+
     if rank > 0:
-        board.put(f"note/{rank}", json.dumps({
-            "host": _host_identity(), "settings": own,
-            "address": _towards(_master()) or _towards(_ELSEWHERE)}))
+        board.put(f"note/{rank}", json.dumps(note))
         address = board.scheduler(rank)
         secret = _secret(of_file, bytes.fromhex(board.get("secret")))
+        if hosts is not None:
+            hosts.ranks, hosts.why = json.loads(board.get("hosts"))
         # "auto" is loopback where the scheduler is.
-        return Job(address, bind=bind or "auto", secret=secret, **options).join()
+        return joined(address, secret, bind=bind or "auto").join()
     try:
         notes = [json.loads(board.get(f"note/{other}")) for other in range(1, world)]
         check_alike([own, *(note["settings"] for note in notes)], ranks)
+        tier_one(tier1, has_group=hosts is not None)
+        if hosts is not None:
+            hosts.settle(tier1, [note, *notes])
+            board.put("hosts", json.dumps([hosts.ranks, hosts.why]))
         host = _scheduler_bind(notes) if bind in (None, "auto") else bind
         _say_if_open(of_file, host)
         drawn = secrets.token_bytes(32)
         board.put("secret", drawn.hex())
-        job = Job(f"[{host}]:0" if ":" in host else f"{host}:0", has_scheduler=True,
-                  bind=host, secret=_secret(of_file, drawn), **options)
+        job = joined(f"[{host}]:0" if ":" in host else f"{host}:0", _secret(of_file, drawn),
+                     has_scheduler=True, bind=host)
     except Error as why:
         board.refuse(why, world)
         raise

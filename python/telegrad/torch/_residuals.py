@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -11,25 +11,29 @@ from ..errors import UsageError, WrongOrder
 
 _FORMAT = 1
 _CHUNK_ELEMS = 512 * 1024  # of a frame, as the C interface has it
-_MIN_PART_ELEMS = 32 * 1024  # of a server's part, kMinPartElems of the library
+MIN_PART_ELEMS = 32 * 1024  # of a server's part, kMinPartElems of the library
 _WORD_ELEMS = 16
 _HEAD = struct.Struct("<4sIQQ")
 _CHUNK = struct.Struct("<BhBhBBQdQdHB")  # docs/checkpoints.md, chunk
 _U64 = struct.Struct("<Q")
 _WAYS = ("sum", "drop")
-_OF = "(rank, workers, servers, who pushes for each of a host that sums first)"
+_OF = ("(rank, workers, servers, who pushes for each of a host that sums first, or which part "
+       "each pushes)")
 # Of states that have none of these.
 _SINCE = {"momentum": "off", "momentum_rate": 0.0, "normalize": False}
 
 
+def part_ends(num_elems: int, parts: int) -> List[int]:
+    """Where each of a tensor's parts ends."""
+    share = -(-num_elems // _WORD_ELEMS) / parts
+    return [int(share * i + 0.5) * _WORD_ELEMS for i in range(1, parts)] + [num_elems]
+
+
 def chunk_sizes(num_elems: int, num_servers: int) -> List[int]:
     """Of a tensor's chunks: each server has a part, each part chunks."""
-    parts = max(1, min(num_elems // _MIN_PART_ELEMS, num_servers))
-    share = -(-num_elems // _WORD_ELEMS) / parts
-    ends = [int(share * i + 0.5) * _WORD_ELEMS for i in range(1, parts)] + [num_elems]
     sizes = []
     begin = 0
-    for end in ends:
+    for end in part_ends(num_elems, max(1, min(num_elems // MIN_PART_ELEMS, num_servers))):
         for at in range(begin, end, _CHUNK_ELEMS):
             sizes.append(min(_CHUNK_ELEMS, end - at))
         begin = end
@@ -82,6 +86,10 @@ def held_of(state: bytes, num_elems: int, num_servers: int) -> Tuple[Any, Any]:
     return held
 
 
+def _pushing(pushers: List[int], parts: Optional[List[int]]) -> Tuple[Any, ...]:
+    return (pushers, f"parts {parts}") if parts else (pushers,)
+
+
 def _differ(what: str, saved: Any, now: Any) -> UsageError:
     return UsageError(f"the state does not fit: {what} {saved!r} then, {now!r} now")
 
@@ -108,11 +116,16 @@ class Residuals:
     Args:
         keys, sizes: of the tensors, by name.
         settings: that are the same in a state which fits.
+        job: of all workers, where the store's is of those with the same part.
+        parts: which each worker has.
+        own: begin and end of this one's, by name.
     """
 
     def __init__(self, store: Any, keys: Dict[str, int], sizes: Dict[str, int],
-                 settings: Dict[str, Any], group: Any) -> None:
+                 settings: Dict[str, Any], group: Any, job: Optional[Any] = None,
+                 parts: Sequence[int] = (), own: Mapping[str, Tuple[int, int]] = {}) -> None:
         self._store, self._group = store, group
+        self._job, self._parts, self._own = job or store.job, [*parts], dict(own)
         self._keys, self._sizes, self.settings = keys, sizes, settings
         self.carried: Optional[Dict[str, Any]] = None  # of "sum", until `step_done`
         self._before: Optional[Dict[str, Any]] = None
@@ -126,7 +139,7 @@ class Residuals:
         if self.carried is not None:
             raise WrongOrder("a state between load_state_dict with reshard='sum' and the "
                              "step that adds what was held back: take the step first")
-        job = self._store.job
+        job = self._job
         job.barrier()  # nobody is in a step any more
         try:
             codecs = {name: _tensor(self._store.save_codec(key))
@@ -134,7 +147,8 @@ class Residuals:
         finally:
             job.barrier()  # nor in the next one yet
         return {"format": _FORMAT, "rank": job.rank, "workers": job.num_workers,
-                "servers": job.num_servers, "pushers": job.plan()["pushers"],
+                "servers": self._store.job.num_servers, "pushers": job.plan()["pushers"],
+                "parts": self._parts, "own": dict(self._own),
                 "settings": dict(self.settings), "sizes": dict(self._sizes),
                 "codecs": codecs}
 
@@ -150,7 +164,7 @@ class Residuals:
             telegrad.UsageError: on all ranks, what does not fit.
         """
         fits = self._loaded(state, reshard)
-        self._store.job.barrier()
+        self._job.barrier()
         return fits
 
     def _loaded(self, state: Any, way: Optional[str]) -> bool:
@@ -160,21 +174,24 @@ class Residuals:
             for saved in states:
                 check_fits(saved, self._sizes, self.settings)
                 note["of"].append((saved["rank"], saved["workers"], saved["servers"],
-                                   saved.get("pushers", [])))
-                note["choices"].append(saved.get("choice"))
+                                   *_pushing(saved.get("pushers", []), saved.get("parts"))))
+                part = (saved.get("parts") or {saved["rank"]: 0})[saved["rank"]]
+                note["choices"].append((part, saved.get("choice")))
         except UsageError as why:
             note["why"] = str(why)
-        job = self._store.job
+        job = self._job
         notes: List[Any] = [None] * job.num_workers
         dist.all_gather_object(notes, note, group=self._group)
         for rank, other in enumerate(notes):
             if other["why"]:
                 raise UsageError(f"rank {rank}: {other['why']}")
-        if len({choice for other in notes for choice in other["choices"]}) > 1:
+        chosen = {choice for other in notes for choice in other["choices"]}
+        if len(chosen) > len({part for part, _ in chosen}):
             raise UsageError("the ranks' states are of different steps: 'auto' had chosen "
                              "different codecs")
         self.carried = None
-        now = (job.num_workers, job.num_servers, job.plan()["pushers"])
+        now = (job.num_workers, self._store.job.num_servers,
+               *_pushing(job.plan()["pushers"], self._parts))
         if all(other["of"] == [(rank, *now)] for rank, other in enumerate(notes)):
             for name, key in self._keys.items():
                 self._store.load_codec(key, states[0]["codecs"][name].numpy().tobytes())
@@ -230,9 +247,13 @@ def _carried(states: Sequence[Dict[str, Any]], factor: float,
     total: Dict[str, Any] = {}
     for state in states:
         for name, size in state["sizes"].items():
-            residual, momentum = held_of(state["codecs"][name].numpy().tobytes(), size,
+            if name not in state["codecs"]:  # of another's part
+                continue
+            begin, end = state.get("own", {}).get(name, (0, size))
+            residual, momentum = held_of(state["codecs"][name].numpy().tobytes(), end - begin,
                                          state["servers"])
             held = (1 - rate) * residual + to_come * momentum
             if bool((held != 0).any()):
-                total[name] = total.get(name, 0) + factor * held
+                whole = total.setdefault(name, torch.zeros(size))
+                whole[begin:end] += factor * held
     return total

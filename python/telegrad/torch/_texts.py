@@ -4,8 +4,8 @@ from __future__ import annotations
 from typing import Any, Dict, List, Tuple
 
 
-def decision_text(decisions: List[Dict[str, Any]], job: Any, plan: Dict[str, Any],
-                  link: str) -> str:
+def decision_text(decisions: List[Dict[str, Any]], workers: int, servers: int,
+                  plan: Dict[str, Any], link: str) -> str:
     """Members, how their data goes, and the codecs with the reason.
 
     Args:
@@ -21,8 +21,8 @@ def decision_text(decisions: List[Dict[str, Any]], job: Any, plan: Dict[str, Any
         by_setting.setdefault((line["codec"], reason), []).append(line["num_elems"])
     parts = [f"{codec} for {_count(len(sizes), 'tensor')} of {sum(sizes):,} elements "
              f"({reason})" for (codec, reason), sizes in by_setting.items()]
-    return (f"{_count(job.num_workers, 'worker')}, "
-            f"{_count(job.num_servers, 'server')} beside them, {_path_text(plan)}"
+    return (f"{_count(workers, 'worker')}, "
+            f"{_count(servers, 'server')} beside them, {_path_text(plan)}"
             + ("" if link == "none" else f", a link emulated as {link}")
             + "; " + ", ".join(parts))
 
