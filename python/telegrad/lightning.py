@@ -11,6 +11,7 @@ try:
 except ImportError:
     from pytorch_lightning import Callback  # type: ignore[import,assignment,unused-ignore]
 
+from . import kubeflow
 from .torch import State, compress
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ class Compress(Callback):  # type: ignore[misc,unused-ignore]
         if len(trainer.optimizers) == 1:
             options.setdefault("optimizer", trainer.optimizers[0])
         self.state = compress(trainer.strategy.model, self._gc_type, **options)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any,
+                           batch_idx: int) -> None:
+        if kubeflow.is_wanted():
+            steps = trainer.estimated_stepping_batches  # infinite where nobody says an end
+            known = {"loss": outputs["loss"]} if isinstance(outputs, dict) else {}
+            kubeflow.report(trainer.global_step, steps, **known)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self.state is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback  # type: ignore[import,unused-ignore]
 
+from . import kubeflow
 from .torch import State, compress
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Compress(TrainerCallback):  # type: ignore[misc,unused-ignore]
         options = self._options.copy()
         options.setdefault("optimizer", others.get("optimizer"))
         self.state = compress(model, self._gc_type, **options)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        told = [each["loss"] for each in state.log_history[-1:] if "loss" in each]
+        kubeflow.report(state.global_step, state.max_steps, **dict(zip(["loss"], told)))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self.state is not None:

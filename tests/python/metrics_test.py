@@ -1,9 +1,18 @@
 #!/usr/bin/env python3
-"""What jobs in this process count, as a dictionary, at a port and by OpenTelemetry."""
+"""What jobs in this process count, as a dictionary, at a port and by OpenTelemetry; what Kubeflow
+hears of them."""
+import http.server
+import json
 import os
+import ssl
+import subprocess
 import sys
+import tempfile
+import threading
+import time
 import unittest
 import urllib.request
+from unittest import mock
 
 import workers
 
@@ -13,6 +22,7 @@ except ImportError:
     workers.skip("python3-numpy is not installed")
 
 import telegrad
+import telegrad.kubeflow
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(os.path.dirname(HERE), "system"))
@@ -112,6 +122,107 @@ class WithoutJobs(unittest.TestCase):
     def test_there_is_nothing(self):
         self.assertEqual(telegrad.metrics(), {})
         workers.refused(telegrad.UsageError, telegrad.export_to_opentelemetry)
+
+
+class Kubeflow(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        key, self.ca, token = (os.path.join(folder.name, name) for name in ("key", "ca", "token"))
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+             "-nodes", "-keyout", key, "-out", self.ca, "-days", "2", "-subj", "/CN=localhost",
+             "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+        with open(token, "w", encoding="ascii") as file:
+            file.write("of the pod\n")
+        self.heard = heard = []
+
+        class Controller(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                heard.append((self.path, self.headers["Authorization"], body["trainerStatus"]))
+                self.send_response(500 if self.path == "/fails" else 200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Controller)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.ca, key)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        threading.Thread(target=self.server.serve_forever, args=(.02,), daemon=True).start()
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        prefix = "KUBEFLOW_TRAINER_STATUS_"
+        self.url = f"https://localhost:{self.server.server_port}"
+        self.environ = {f"{prefix}URL": self.url + "/job", f"{prefix}TOKEN": token,
+                        f"{prefix}CA_CERT": self.ca}
+        self.said = workers.logged()
+
+    def report(self, calls, **environ):
+        """Seconds that the calls took."""
+        given = {**self.environ, **{f"KUBEFLOW_TRAINER_STATUS_{name}": value if value else ""
+                                    for name, value in environ.items()}}
+        if "RANK" in environ:
+            given["RANK"] = environ["RANK"]
+        with mock.patch.dict(os.environ, given), \
+                mock.patch.object(telegrad.kubeflow, "_REPORTER", telegrad.kubeflow._Reporter()):
+            start = time.monotonic()
+            for args, metrics in calls:
+                telegrad.kubeflow.report(*args, **metrics)
+            return time.monotonic() - start
+
+    STEPS = [((step, 40), {"loss": np.float32(1 / step)}) for step in range(1, 41)]
+
+    def test_the_first_step_and_the_last_are_told(self):
+        self.report(self.STEPS)
+        (path, token, first), (_, _, last) = self.heard
+        self.assertEqual((path, token), ("/job", "Bearer of the pod"))
+        self.assertEqual((first["progressPercentage"], last["progressPercentage"]), (2, 100))
+        self.assertNotIn("estimatedRemainingSeconds", first)
+        self.assertEqual(last["estimatedRemainingSeconds"], 0)
+        self.assertEqual(last["metrics"], [{"name": "step", "value": "40"},
+                                           {"name": "loss", "value": "0.02500000037252903"}])
+        self.assertRegex(last["lastUpdatedTime"], r"^20..-..-..T..:..:.*[+]00:00$")
+        self.assertEqual(self.said, [])
+
+    def test_the_time_left_is_that_of_the_steps_made(self):
+        with mock.patch.dict(os.environ, self.environ):
+            reporter = telegrad.kubeflow._Reporter()
+            reporter._first = time.monotonic() - 10, 100  # it goes on from step 100
+            reporter.report(120, 200, {})
+            reporter._thread.join()
+        self.assertEqual(self.heard[-1][2]["estimatedRemainingSeconds"], 40)
+
+    def test_without_an_end_there_is_no_percentage(self):
+        self.report([((7,), {}), ((8, float("inf")), {})])
+        for _ in range(100):
+            if self.heard:
+                break
+            time.sleep(.02)
+        (_, _, status), = self.heard
+        self.assertEqual(sorted(status), ["lastUpdatedTime", "metrics"])
+
+    def test_other_ranks_and_other_places_tell_nothing(self):
+        self.report(self.STEPS, RANK="1")
+        self.report(self.STEPS, URL="")
+        self.assertEqual((self.heard, self.said), ([], []))
+
+    def test_nothing_that_fails_ends_the_job_or_holds_it_up(self):
+        for wrong, text in (({"URL": self.url + "/fails"}, "500"),
+                            ({"URL": self.url.replace("https", "http")}, "https is wanted"),
+                            ({"URL": "https://localhost:1/"}, "refused"),
+                            ({"CA_CERT": "/etc/ssl/certs/ca-certificates.crt"}, "certificate"),
+                            ({"CA_CERT": "/nowhere"}, "No such file"),
+                            ({"TOKEN": "/nowhere"}, "No such file")):
+            self.said.clear()
+            self.assertLess(self.report(self.STEPS, **wrong), 5)
+            line, = self.said
+            self.assertRegex(line, f"Kubeflow Trainer does not hear .*{text}")
+        self.said.clear()
+        self.report([(("seven",), {})])
+        self.assertIn("telegrad.kubeflow.report: ", *self.said)
 
 
 if __name__ == "__main__":

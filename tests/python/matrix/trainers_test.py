@@ -36,6 +36,15 @@ def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.01, momentum=.9, weight_decay=.01)
 
 
+def told_kubeflow():
+    """(step, steps, names of numbers) of each report of this rank, from now on."""
+    import telegrad.kubeflow
+    told = []
+    telegrad.kubeflow._REPORTER.report = lambda step, steps, numbers: told.append(
+        [step, steps, sorted(numbers)])
+    return told
+
+
 def found(model, state, optimizer):
     return [sum(p.double().abs().sum().item() for p in model.parameters()),
             state.report()["push_ratio"], state.report()["steps"],
@@ -60,6 +69,7 @@ def lightning(_):
         def configure_optimizers(self):
             return sgd(self)
 
+    told = told_kubeflow()
     callback = telegrad.lightning.Compress(gc_type="2bit")
     module = Module()
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +77,7 @@ def lightning(_):
                              default_root_dir=folder, callbacks=[callback], logger=False,
                              enable_progress_bar=False, enable_checkpointing=False)
         trainer.fit(module, torch.utils.data.DataLoader(examples(), batch_size=8))
-    return found(module, callback.state, trainer.optimizers[0])
+    return [*found(module, callback.state, trainer.optimizers[0]), told]
 
 
 def transformers(_):
@@ -83,6 +93,7 @@ def transformers(_):
         def forward(self, x, **_):
             return {"loss": self.net(x).pow(2).mean()}
 
+    told = told_kubeflow()
     callback = telegrad.transformers.Compress(gc_type="int2")
     model = Model()
     optimizer = sgd(model)
@@ -90,10 +101,10 @@ def transformers(_):
         hf.Trainer(model=model, callbacks=[callback], optimizers=(optimizer, None),
                    args=hf.TrainingArguments(
                        output_dir=folder, per_device_train_batch_size=8, num_train_epochs=1,
-                       use_cpu=True, report_to=[], save_strategy="no",
+                       logging_steps=1, use_cpu=True, report_to=[], save_strategy="no",
                        disable_tqdm=True, remove_unused_columns=False),
                    train_dataset=[{"x": each} for each in examples()]).train()
-    return found(model, callback.state, optimizer)
+    return [*found(model, callback.state, optimizer), told]
 
 
 def accelerate(_):
@@ -127,17 +138,27 @@ class Trainers(unittest.TestCase):
         name = function.__name__
         if importlib.util.find_spec(name) is None:
             self.skipTest(f"{name} is not installed")
-        (one, ratio, steps, kept), (other, *_) = workers.Ranks(FILE, name, 2).results()
+        (one, ratio, steps, kept, *told), (other, _, _, _, *others) = workers.Ranks(
+            FILE, name, 2, KUBEFLOW_TRAINER_STATUS_URL="https://localhost:1/").results()
         self.assertEqual(one, other)
         self.assertEqual(kept, .9)
         self.assertGreater(ratio, least_ratio)
         self.assertGreater(steps, 1)
+        return told, others
+
+    def check_kubeflow(self, told, others):
+        """Rank 0 tells each step and its loss."""
+        self.assertEqual(others, [[]])
+        steps = told[0][-1][1]
+        self.assertEqual([each[:2] for each in told[0]],
+                         [[step, steps] for step in range(1, steps + 1)])
+        self.assertEqual(told[0][-1][2], ["loss", "step"])
 
     def test_lightning(self):
-        self.check(lightning, 4)
+        self.check_kubeflow(*self.check(lightning, 4))
 
     def test_transformers(self):
-        self.check(transformers, 2)
+        self.check_kubeflow(*self.check(transformers, 2))
 
     def test_accelerate(self):
         self.check(accelerate, 4)
