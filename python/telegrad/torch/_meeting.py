@@ -11,13 +11,13 @@ import secrets
 import socket
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 import torch.distributed as dist
 
 from .._environment import secret_of_file, seconds, tier_one
+from .._hosts import host_identity
 from ..errors import Error, JoinTimeout, Mismatch, UsageError, WrongOrder, make_error
 from ..job import Job
 from ._alike import check_alike, plain
@@ -180,24 +180,12 @@ def _is_here(address: str) -> bool:
     return True
 
 
-def _host_identity() -> str:
-    """Equal where loopback leads from one to the other: host names may be equal, too."""
-    parts = [socket.gethostname()]
-    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/net"):
-        try:
-            parts.append(os.readlink(path) if path.endswith("net")
-                         else Path(path).read_text().strip())
-        except OSError:
-            parts.append("")
-    return "/".join(parts)
-
-
 def _scheduler_bind(notes: List[Dict[str, Any]]) -> str:
     """Where the job's rank 0 listens, if nobody says it: on loopback for ranks of one
     host, else at the address by which it reaches the others."""
     peers = [(note["host"], note["address"]) for note in notes]
     elsewhere = [address for identity, address in peers
-                 if identity != _host_identity() or (address and not _is_here(address))]
+                 if identity != host_identity() or (address and not _is_here(address))]
     if not elsewhere:
         return "127.0.0.1"
     for host in (_master(), *elsewhere, _ELSEWHERE):
@@ -275,7 +263,7 @@ def _job_of(board: _Board, rank: int, ranks: List[int], servers: Optional[int] =
     tier1 = tier_one(options.pop("tier1", None), has_group=True)
     own = plain({**settings, "servers": servers, "tier1": tier1,
                  "secret": "no file" if of_file is None else "a file"})
-    note = {"host": _host_identity(), "settings": own,
+    note = {"host": host_identity(), "settings": own,
             "address": _towards(_master()) or _towards(_ELSEWHERE),
             **(hosts.note() if hosts is not None else {})}
 
