@@ -2,7 +2,9 @@
 
     torchrun --nproc_per_node 2 -m telegrad.run --gc-type 2bit train.py ARGUMENTS
 
-Each DistributedDataParallel that the script makes is compressed.
+Each DistributedDataParallel that the script makes is compressed. With --horovod
+``import horovod.torch`` and ``horovod.mxnet`` give the script Telegrad's operations, and
+--gc-type is for hvd.DistributedOptimizer.
 """
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def _parser() -> argparse.ArgumentParser:
                "telegrad.torch.State has all.")
     parser.add_argument("--version", action="version",
                         version=LIBRARY.telegrad_version().decode())
-    parser.add_argument("--gc-type", default=codec() or standard_codec(False), help="codec (%(default)s)")
+    parser.add_argument("--horovod", action="store_true",
+                        help="the script imports horovod; docs/from_horovod.md")
+    parser.add_argument("--gc-type", default=codec(), help="codec "
+                        f"({codec() or standard_codec(False)}; with --horovod none)")
     parser.add_argument("--gc-allow", dest="allow", metavar="CODEC,...",
                         help="codecs that --gc-type auto may choose (2bit)")
     parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...")
@@ -130,14 +135,27 @@ def _run(script: str, is_module: bool) -> None:
         runpy.run_path(script, run_name="__main__")
 
 
+def _alias_horovod(options: Any) -> None:
+    """Horovod's names are those of `telegrad.horovod`."""
+    from .horovod import alias
+
+    alias.install(options)
+    if _is_first():
+        LOGGER.info("horovod, horovod.torch and horovod.mxnet are telegrad.horovod here")
+
+
 def main(arguments: Optional[List[str]] = None) -> None:
     """Runs the script as if it were started by itself."""
     options = vars(_parser().parse_args(arguments))
     script, rest = options.pop("script"), options.pop("arguments")
-    is_module = options.pop("is_module")
+    is_module, is_horovod = options.pop("is_module"), options.pop("horovod")
     for name in ("guard", "dense_1d"):
         options[name] = options[name] == "on"
-    _watch(options)
+    if is_horovod:
+        _alias_horovod(options)
+    else:
+        options["gc_type"] = options["gc_type"] or standard_codec(False)
+        _watch(options)
     sys.argv = [script, *rest]
     try:
         _run(script, is_module)
@@ -145,6 +163,8 @@ def main(arguments: Optional[List[str]] = None) -> None:
         if why.code not in (None, 0):
             note_failure(why)
             raise
+    if is_horovod:
+        return
     from .torch._hook import any_made
 
     if not any_made() and _is_first() and not is_disabled():

@@ -25,13 +25,14 @@ import check_wheel  # noqa: E402
 PLAIN = ("codec_test.py", "arguments_test.py", "wrong_arguments_test.py",
          "two_ranks.py", "kvstore_test.py", "local_kvstore_test.py", "rows_test.py",
          "optimizer_test.py", "group_test.py", "numbers_test.py")
-TORCH = ("torch_test.py", "run_test.py", "resume_test.py", "lifecycle_test.py",
+TORCH = ("torch_test.py", "horovod_test.py", "run_test.py", "resume_test.py", "lifecycle_test.py",
          "interrupt_test.py", "c10d_test.py")
 TORCH2 = ("matrix/hsdp_test.py", "matrix/c10d_torch2_test.py", "matrix/torch2_test.py", "matrix/trainers_test.py",
           "matrix/types_test.py")
 # Tests that know codecs of hosts, whose ranks sum first.
 HOSTS_FIRST = ("torch_test.py", "resume_test.py", "interrupt_test.py", "matrix/hsdp_test.py")
-COLUMNS = PLAIN + TORCH + TORCH2 + ("matrix/mxnet_test.py",)
+MXNET = ("matrix/mxnet_test.py", "matrix/horovod_mxnet_test.py")
+COLUMNS = PLAIN + TORCH + TORCH2 + MXNET
 SKIPPED = 77
 DEBIAN = "/usr/bin/python3"
 
@@ -114,7 +115,7 @@ def rows_of(options):
                       HOSTS_FIRST, with_torch.folder, tier1="on")
     with_mxnet = Row("mxnet 1.9.1", options.mxnet or DEBIAN,
                      ["mxnet==1.9.1", "numpy==1.23.5"],
-                     PLAIN + ("matrix/mxnet_test.py",),
+                     PLAIN + MXNET,
                      None if options.mxnet else os.path.join(folder, "mxnet"))
     return rows + [with_torch, hosts_first, with_mxnet]
 

@@ -1,0 +1,70 @@
+"""Horovod's variables as options of `telegrad.Operations`."""
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Tuple
+
+from ..._log import LOGGER, set_level
+from ...errors import UsageError
+
+
+def _is_on(text: str) -> bool:
+    return text.lower() in ("1", "true", "yes", "on")
+
+
+def _milliseconds(text: str) -> float:
+    return float(text) / 1000
+
+
+# What each is, of text; docs/from_horovod.md.
+_OPTIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
+    "HOROVOD_FUSION_THRESHOLD": ("fusion_bytes", int),
+    "HOROVOD_CYCLE_TIME": ("cycle", _milliseconds),
+    "HOROVOD_CACHE_CAPACITY": ("cache_capacity", int),
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": ("stall_warning", float),
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": ("stall_deadline", float),
+}
+_LEVELS = {"trace": "debug", "fatal": "error"}
+# Of Horovod's ways to sum, which the planner chooses here.
+_IGNORED = ("HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_HIERARCHICAL_ALLGATHER",
+            "HOROVOD_ADASUM_MPI_CHUNK_SIZE", "HOROVOD_BATCH_D2D_MEMCOPIES",
+            "HOROVOD_NUM_NCCL_STREAMS", "HOROVOD_MPI_THREADS_DISABLE",
+            "HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG", "HOROVOD_THREAD_AFFINITY",
+            "HOROVOD_GPU_OPERATIONS", "HOROVOD_CPU_OPERATIONS", "HOROVOD_CONTROLLER")
+
+
+def options() -> Dict[str, Any]:
+    """
+    Raises:
+        telegrad.UsageError: a variable that is no such number.
+    """
+    found: Dict[str, Any] = {}
+    for name, (option, kind) in _OPTIONS.items():
+        text = os.environ.get(name)
+        if not text:
+            continue
+        try:
+            found[option] = kind(text)
+        except ValueError:
+            raise UsageError(f"{name}={text!r}: a number is wanted") from None
+    if _is_on(os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "")):
+        found["stall_warning"] = 0.0
+    timeline = os.environ.get("HOROVOD_TIMELINE")
+    if timeline and timeline != "DYNAMIC":
+        found["timeline"] = timeline
+    return found
+
+
+def apply_log_level() -> None:
+    """Of $HOROVOD_LOG_LEVEL, unless Telegrad's own variable says it."""
+    text = os.environ.get("HOROVOD_LOG_LEVEL", "").lower()
+    if text and "TELEGRAD_LOG_LEVEL" not in os.environ:
+        set_level(_LEVELS.get(text, text), "HOROVOD_LOG_LEVEL")
+
+
+def say_ignored() -> None:
+    """Of rank 0, in one line: variables that change nothing here."""
+    found = [name for name in _IGNORED if os.environ.get(name)]
+    if found:
+        LOGGER.info("%s: without effect; docs/from_horovod.md says what has its place",
+                    ", ".join(found))
