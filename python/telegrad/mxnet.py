@@ -18,7 +18,6 @@ from .errors import Unsupported, UsageError
 from .rows import RowSparse
 
 _LAUNCHERS = ("DMLC_ROLE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-_TYPESTRS = {"float32": "<f4", "float16": "<f2", "int32": "<i4"}
 
 
 def _type() -> str:
@@ -44,8 +43,9 @@ from mxnet.ndarray.sparse import (  # type: ignore[import-not-found]  # noqa: E4
 _errors.Error.__bases__ = (mxnet.MXNetError,)
 
 
-class _View:
+class View:
     """An NDArray's own memory, by NumPy's protocol."""
+    typestrs = {"float32": "<f4", "float16": "<f2", "int32": "<i4"}
 
     def __init__(self, array: Any) -> None:
         if array.stype != "default" or array.context.device_type not in (
@@ -53,14 +53,14 @@ class _View:
             raise UsageError(f"an NDArray of {array.stype} on {array.context}: arrays are "
                              "dense or row_sparse, in host memory")
         dtype = getattr(array.dtype, "__name__", str(array.dtype))
-        if dtype not in _TYPESTRS:
+        if dtype not in self.typestrs:
             raise UsageError(f"an NDArray of {dtype}: arrays are of "
-                             f"{', '.join(_TYPESTRS)}; cast it first")
+                             f"{', '.join(self.typestrs)}; cast it first")
         check_call(_LIB.MXNDArrayWaitToWrite(array.handle))  # nobody reads or writes
         pointer = ctypes.c_void_p()
         check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
         self.array = array  # lives as long
-        self.__array_interface__ = {"version": 3, "typestr": _TYPESTRS[dtype],
+        self.__array_interface__ = {"version": 3, "typestr": self.typestrs[dtype],
                                     "shape": array.shape, "data": (pointer.value, False)}
 
 
@@ -72,9 +72,9 @@ def _views(arrays: Any) -> Any:
     if isinstance(arrays, (list, tuple)):
         return [_views(array) for array in arrays]
     if not _is_rows(arrays):
-        return _View(arrays)
+        return View(arrays)
     numbers = arrays.indices.asnumpy()
-    data: Any = _View(arrays.data) if len(numbers) > 0 else (
+    data: Any = View(arrays.data) if len(numbers) > 0 else (
         numpy.empty((0, *arrays.shape[1:]), arrays.dtype))
     return RowSparse(data, numbers, arrays.shape)
 

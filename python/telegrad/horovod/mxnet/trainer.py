@@ -1,0 +1,120 @@
+"""An optimizer and a trainer that step by all ranks' gradients."""
+from __future__ import annotations
+
+import warnings
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import mxnet  # type: ignore[import-not-found]
+
+from ..common.process_sets import ProcessSet, global_process_set
+from ..common.submission import Average, start, synchronize
+from .compression import Compression
+from .wire import wires
+
+
+def _means(named: Sequence[Tuple[str, Any]], predivide: float, num_groups: int,
+           process_set: ProcessSet) -> None:
+    """All arrays become the ranks' means: all are under way before one is waited for."""
+    request: Dict[str, Any] = {"op": Average, "prescale": 1 / predivide, "postscale": predivide}
+    groups = [list(named[len(named) * i // num_groups:len(named) * (i + 1) // num_groups])
+              for i in range(num_groups)]
+    handles = []
+    for group in groups or [[each] for each in named]:
+        if group:
+            arrays = [array for _, array in group]
+            handles.append(start("allreduce", wires(arrays, arrays), group[0][0], process_set,
+                                 is_group=len(group) > 1, **request))
+    for handle in handles:
+        synchronize(handle)
+
+
+class DistributedOptimizer(mxnet.optimizer.Optimizer):  # type: ignore[misc]
+    """Around an optimizer of MXNet: updates are by the ranks' mean gradients.
+
+    Args:
+        gradient_predivide_factor: how much of the division comes before the sum.
+        num_groups: gradients given together are sent in so many groups.
+        process_set: ranks that take part; others step alone.
+    """
+
+    def __init__(self, optimizer: Any, gradient_predivide_factor: float = 1.0,
+                 num_groups: int = 0, process_set: ProcessSet = global_process_set) -> None:
+        self._optimizer = optimizer
+        self._predivide, self._num_groups = gradient_predivide_factor, num_groups
+        self._process_set = process_set
+
+    def __getattr__(self, item: str) -> Any:
+        return getattr(self._optimizer, item)
+
+    def create_state(self, index: Any, weight: Any) -> Any:
+        return self._optimizer.create_state(index, weight)
+
+    def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
+        return self._optimizer.create_state_multi_precision(index, weight)
+
+    def _reduce(self, index: Any, grad: Any) -> None:
+        if not self._process_set.included() or self._process_set.size() == 1:
+            return
+        indices, grads = (index, grad) if isinstance(index, (tuple, list)) else (
+            [index], [grad])
+        _means([(f"{one}", each) for one, each in zip(indices, grads)], self._predivide,
+               min(self._num_groups, len(indices)), self._process_set)
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        self._reduce(index, grad)
+        self._optimizer.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        self._reduce(index, grad)
+        self._optimizer.update_multi_precision(index, weight, grad, state)
+
+    def set_learning_rate(self, lr: float) -> None:
+        self._optimizer.set_learning_rate(lr)
+
+    def set_lr_mult(self, args_lr_mult: Any) -> None:
+        self._optimizer.set_lr_mult(args_lr_mult)
+
+    def set_wd_mult(self, args_wd_mult: Any) -> None:
+        self._optimizer.set_wd_mult(args_wd_mult)
+
+
+class DistributedTrainer(mxnet.gluon.Trainer):  # type: ignore[misc]
+    """gluon.Trainer that steps by the ranks' mean gradients, without a KVStore.
+
+    Args:
+        params: of ``net.collect_params()``.
+        optimizer, optimizer_params: as of gluon.Trainer.
+        compression: Compression.none or fp16.
+        gradient_predivide_factor, num_groups, process_set: as of `DistributedOptimizer`.
+        prefix: of gradients' names, where a script has several trainers.
+    """
+
+    def __init__(self, params: Any, optimizer: Any, optimizer_params: Any = None,
+                 compression: Any = Compression.none, gradient_predivide_factor: float = 1.0,
+                 prefix: Optional[str] = None, num_groups: int = 0,
+                 process_set: ProcessSet = global_process_set) -> None:
+        if isinstance(optimizer, DistributedOptimizer):
+            optimizer = optimizer._optimizer
+            warnings.warn("DistributedTrainer does not take DistributedOptimizer as its "
+                          "optimizer. We have unwrapped it for you.", stacklevel=2)
+        if isinstance(params, (list, tuple)):
+            params = sorted(params, key=lambda each: each.name)
+        super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        self._compression, self._predivide = compression, gradient_predivide_factor
+        self._prefix, self._num_groups = prefix or "", num_groups
+        self._process_set = process_set
+
+    def _allreduce_grads(self) -> None:
+        if not self._process_set.included() or self._process_set.size() == 1:
+            return
+        first: List[Tuple[str, Any, Any]] = []
+        for i, param in enumerate(self._params):
+            if param.grad_req != "null":
+                sent, context = self._compression.compress(param.list_grad()[0])
+                first.append((f"{self._prefix}{i}", sent, context))
+        _means([(name, sent) for name, sent, _ in first], self._predivide,
+               min(self._num_groups, len(first)), self._process_set)
+        trained = [param for param in self._params if param.grad_req != "null"]
+        for param, (_, sent, context) in zip(trained, first):
+            if context is not None:
+                param.list_grad()[0][:] = self._compression.decompress(sent, context)
