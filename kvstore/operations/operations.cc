@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "kvstore/operations/fusion.h"
 #include "kvstore/operations/negotiation.h"
+#include "kvstore/operations/part.h"
 #include "kvstore/operations/runner.h"
 
 namespace telegrad::operations {
@@ -50,20 +51,23 @@ void Normalise(const std::vector<int>& ranks, Request* request) {
 
 }  // namespace
 
-Operations::Operations(std::unique_ptr<Group> world, const Options& options)
+Operations::Operations(std::unique_ptr<Group> world,
+                       const GroupOptions& group_options,
+                       const Options& options)
     : options_(options),
       rank_(world->rank()),
       world_size_(world->world_size()),
       negotiation_(std::make_unique<Negotiation>(rank_, world_size_,
                                                  options.cache_capacity)),
-      runner_(std::make_unique<Runner>(std::move(world), queue_,
+      runner_(std::make_unique<Runner>(std::move(world), group_options, queue_,
                                        !options.timeline.empty())) {
   MutexLock lock(&mutex_);
   sets_[0] = *negotiation_->RanksOf(0);
 }
 
 absl::StatusOr<std::unique_ptr<Operations>> Operations::Make(
-    std::unique_ptr<Group> world, const Options& options) {
+    std::unique_ptr<Group> world, const GroupOptions& group_options,
+    const Options& options) {
   if (options.fusion_bytes < 0 || options.cache_capacity < 0 ||
       options.cycle < Duration::zero() ||
       options.stall_warning < Duration::zero() ||
@@ -71,7 +75,8 @@ absl::StatusOr<std::unique_ptr<Operations>> Operations::Make(
     return absl::InvalidArgumentError(
         "operations: sizes and times must be at least 0");
   }
-  std::unique_ptr<Operations> made(new Operations(std::move(world), options));
+  std::unique_ptr<Operations> made(
+      new Operations(std::move(world), group_options, options));
   RETURN_IF_ERROR(made->CompareOptions());
   made->thread_ = StartThread([operations = made.get()] { operations->Run(); });
   return made;
@@ -154,9 +159,21 @@ absl::StatusOr<int64_t> Operations::Change(Request request) {
 }
 
 absl::StatusOr<int> Operations::AddProcessSet(const std::vector<int>& ranks) {
-  return absl::UnimplementedError(
-      absl::StrCat("process set of ", RanksText(ranks),
-                   ": groups of some ranks are not there yet"));
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [id, others] : sets_) {
+      if (others != ranks) continue;
+      return absl::AlreadyExistsError(absl::StrCat(
+          "process set ", id,
+          " has these ranks already: ", absl::StrJoin(ranks, ", ")));
+    }
+  }
+  Request request;
+  request.kind = Kind::kAddSet;
+  request.name = absl::StrCat("process set of ", RanksText(ranks));
+  request.splits.assign(ranks.begin(), ranks.end());
+  ASSIGN_OR_RETURN(const int64_t id, Change(std::move(request)));
+  return static_cast<int>(id);
 }
 
 absl::Status Operations::RemoveProcessSet(int set) {
@@ -220,8 +237,8 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
 
 absl::StatusOr<std::vector<std::string>> Operations::ExchangeRequests(
     const std::vector<uint64_t>& notices, size_t size) {
-  std::vector<size_t> counts;
-  size_t total = 0;
+  std::vector<size_t> sizes;
+  bool has_any = false;
   for (size_t i = 0; i < notices.size(); i += size) {
     const size_t bytes = Negotiation::RequestBytes(notices[i]);
     if (bytes > kMaxRequestBytes) {
@@ -229,24 +246,11 @@ absl::StatusOr<std::vector<std::string>> Operations::ExchangeRequests(
           absl::StrCat("rank ", i / size, " has ", bytes,
                        " bytes of requests; at most ", kMaxRequestBytes));
     }
-    counts.push_back((bytes + 3) / 4);
-    total += counts.back();
+    sizes.push_back(bytes);
+    has_any |= bytes > 0;
   }
-  std::vector<std::string> requests;
-  if (total == 0) return requests;
-  std::string mine = negotiation_->requests();
-  mine.resize(4 * counts[static_cast<size_t>(rank_)]);
-  ASSIGN_OR_RETURN(const Buffer in, Buffer::Create(mine.size()));
-  std::copy(mine.begin(), mine.end(), in.as<char>());
-  ASSIGN_OR_RETURN(const Buffer all, Buffer::Create(4 * total));
-  RETURN_IF_ERROR(runner_->world().Allgatherv(in.data(), all.data(), counts,
-                                              Dtype::kInt32));
-  const char* at = all.as<char>();
-  for (size_t i = 0; i < counts.size(); ++i) {
-    requests.emplace_back(at, Negotiation::RequestBytes(notices[i * size]));
-    at += 4 * counts[i];
-  }
-  return requests;
+  if (!has_any) return std::vector<std::string>();
+  return GatherTexts(runner_->world(), negotiation_->requests(), sizes);
 }
 
 absl::Status Operations::RunDue(std::vector<Response> due) {

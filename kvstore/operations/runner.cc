@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/operations/part.h"
 #include "kvstore/operations/scale.h"
 
 namespace telegrad::operations {
@@ -77,8 +78,9 @@ absl::Status PlaceNumber(int64_t value, Submission& mine) {
 
 }  // namespace
 
-Runner::Runner(std::unique_ptr<Group> world, Queue& queue, bool has_timeline)
-    : queue_(queue), rank_(world->rank()) {
+Runner::Runner(std::unique_ptr<Group> world, const GroupOptions& group_options,
+               Queue& queue, bool has_timeline)
+    : queue_(queue), rank_(world->rank()), group_options_(group_options) {
   ProcessSet& all = sets_[0];
   all.member = static_cast<size_t>(rank_);
   all.ranks.resize(static_cast<size_t>(world->world_size()));
@@ -167,7 +169,7 @@ absl::Status Runner::RunOne(ProcessSet& set, const Response& response,
       return mine == nullptr ? absl::OkStatus()
                              : PlaceNumber(response.value, *mine);
     case Kind::kAddSet:
-      return absl::UnimplementedError("process sets");
+      return AddSet(response, mine);
     case Kind::kRemoveSet:
       if (response.value > 0) sets_.erase(static_cast<int>(response.value));
       return absl::OkStatus();
@@ -345,6 +347,19 @@ absl::Status Runner::Alltoall(ProcessSet& set, const Agreed& agreed,
   ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, SumOf(receives)));
   return set.group->Alltoallv(mine->in, sends, out, receives,
                               mine->request.dtype);
+}
+
+absl::Status Runner::AddSet(const Response& response, Submission* mine) {
+  const std::vector<int64_t>& splits = response.agreed->any().splits;
+  ProcessSet added;
+  added.ranks.assign(splits.begin(), splits.end());
+  added.member = static_cast<size_t>(
+      std::find(added.ranks.begin(), added.ranks.end(), world().rank()) -
+      added.ranks.begin());
+  ASSIGN_OR_RETURN(added.group, MakePart(world(), group_options_, added.ranks));
+  sets_[static_cast<int>(response.value)] = std::move(added);
+  return mine == nullptr ? absl::OkStatus()
+                         : PlaceNumber(response.value, *mine);
 }
 
 }  // namespace telegrad::operations

@@ -19,7 +19,9 @@ namespace telegrad::operations {
 // `queue`, where it takes requests from and says how they ended.
 class Runner {
  public:
-  Runner(std::unique_ptr<Group> world, Queue& queue, bool has_timeline);
+  // Groups of process sets have `group_options`, as `world` has.
+  Runner(std::unique_ptr<Group> world, const GroupOptions& group_options,
+         Queue& queue, bool has_timeline);
 
   Group& world() { return *sets_.at(0).group; }
   // Batches of Fuse, in the order of all ranks. An error is one of the group,
@@ -54,6 +56,7 @@ class Runner {
                              Submission* mine);
   absl::Status Alltoall(ProcessSet& set, const Agreed& agreed,
                         Submission* mine);
+  absl::Status AddSet(const Response& response, Submission* mine);
   absl::Status RunBatch(ProcessSet& set, const std::vector<Response>& batch,
                         const std::vector<Shared>& mine);
   absl::Status RunOne(ProcessSet& set, const Response& response,
@@ -63,6 +66,7 @@ class Runner {
 
   Queue& queue_;
   const int rank_;
+  const GroupOptions group_options_;
   std::map<int, ProcessSet> sets_;
   Buffer fusion_;
   Timeline timeline_;

@@ -8,9 +8,10 @@
 
 namespace telegrad::c {
 
-// A group of the job's workers, which all make it in the same order. `sends` as
-// in GroupOptions.
-absl::StatusOr<std::unique_ptr<Group>> ConnectGroup(telegrad_job* job,
-                                                    bool sends);
+// Options of a group of the job's workers, after the join.
+absl::StatusOr<GroupOptions> GroupOptionsOf(telegrad_job* job);
+// Such a group, which all make in the same order.
+absl::StatusOr<std::unique_ptr<Group>> ConnectGroup(
+    telegrad_job* job, const GroupOptions& options);
 
 }  // namespace telegrad::c

@@ -60,11 +60,19 @@ def values(path):
         got["alltoall"] = array_of(ops, ops.submit(
             "alltoall", np.array([10 * RANK, 10 * RANK + 1, 10 * RANK + 2], np.uint8),
             name="t", splits=[1, 2]), np.uint8)
+        last = ops.add_process_set([1])
+        array = np.ones(2, np.float32)
+        if RANK == 1:
+            got["set"] = array_of(ops, ops.submit("allreduce", array, name="s",
+                                                  process_set=last))
+        else:
+            got["set"] = workers.refused(telegrad.UsageError, lambda: ops.submit(
+                "allreduce", array, name="s", process_set=last))
+        ops.remove_process_set(last)
         handle = ops.submit("join", name="j")
         ops.wait(handle)
         got["join"] = ops.number(handle) in (0, 1)
         ops.wait(ops.submit("barrier", name="z"))
-        array = np.ones(2, np.float32)
         got["refused"] = [workers.refused(telegrad.UsageError, wrong) for wrong in (
             lambda: ops.submit("reduce", array, name="x"),
             lambda: ops.submit("allreduce", array, name="x", op="mean"),
@@ -127,6 +135,8 @@ class Operations(unittest.TestCase):
                 self.assertEqual(got["reducescatter"], [[0, 2], [4]][rank])
                 self.assertEqual(got["alltoall"], [[0, 10], [1, 2, 11, 12]][rank])
                 self.assertTrue(got["join"])
+                self.assertEqual(got["set"], [
+                    "process set 1 of rank 1 is without this rank", [1, 1]][rank])
                 for text, pattern in zip(got["refused"], (
                         "'reduce'.*allreduce", "'mean'.*average", r"splits \[2, 2\] of 2 rows",
                         "shape of 3 elements", "out of 3 elements", "without an array",

@@ -227,7 +227,7 @@ absl::Status NcclGroup::AllreduceAll(std::span<const Part> parts, Dtype type,
                  if (part.count == 0) continue;
                  together.Add([&] {
                    return library_.all_reduce(part.data, part.data, part.count,
-                                              NcclType(type), NcclOp(op),
+                                              NcclType(type), NcclOp(op, type),
                                               communicator, stream);
                  });
                }

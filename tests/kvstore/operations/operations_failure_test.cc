@@ -63,6 +63,11 @@ TEST(WrongRequests, AreRefusedAtOnce) {
     });
     refused(kArgument, "both are 0",
             [](Submission& it) { it.request.group = 4; });
+    EXPECT_THAT(operations.AddProcessSet({1, 0}),
+                StatusIs(kArgument, "1, 0: they rise"));
+    EXPECT_THAT(operations.AddProcessSet({0, 2}), StatusIs(kArgument, "0, 2"));
+    EXPECT_THAT(operations.AddProcessSet({0, 1}),
+                StatusIs(StatusCode::kAlreadyExists, "process set 0"));
     EXPECT_THAT(operations.RemoveProcessSet(0),
                 StatusIs(StatusCode::kNotFound, "stays"));
   });
@@ -85,6 +90,21 @@ TEST(WrongRequests, NamesOfOnesUnderWayAreRefused) {
                   EXPECT_THAT(WaitFor(operations, *first), IsOk());
                 },
                 {.cycle = std::chrono::seconds(1)});
+}
+
+TEST(WrongRequests, AProcessSetWithoutThisRank) {
+  RunOperations(3, [](Operations& operations) {
+    const int set = *operations.AddProcessSet({0, 2});
+    const auto wanted = Want(Kind::kAllreduce, "x", kOnes);
+    wanted->request.set = set;
+    if (operations.rank() == 1) {
+      EXPECT_THAT(operations.Submit(wanted),
+                  StatusIs(StatusCode::kInvalidArgument,
+                           "of ranks 0, 2 is without this rank"));
+    } else {
+      EXPECT_EQ(Do<float>(operations, wanted)[0], 2);
+    }
+  });
 }
 
 TEST(Handles, AreKnownUntilTheirRelease) {
@@ -137,12 +157,12 @@ TEST(Differences, OfOptionsAreFoundAtTheStart) {
       mine.rank = rank;
       auto group = Group::Make(mine, meeting.ExchangeOf(rank));
       ASSERT_THAT(group, IsOk());
-      EXPECT_THAT(
-          Operations::Make(*std::move(group), {.fusion_bytes = 100 + rank})
-              .status(),
-          StatusIs(StatusCode::kFailedPrecondition,
-                   "rank 0 has fusion_bytes 100 and cache_capacity "
-                   "1024, rank 1 has fusion_bytes 101"));
+      EXPECT_THAT(Operations::Make(*std::move(group), mine,
+                                   {.fusion_bytes = 100 + rank})
+                      .status(),
+                  StatusIs(StatusCode::kFailedPrecondition,
+                           "rank 0 has fusion_bytes 100 and cache_capacity "
+                           "1024, rank 1 has fusion_bytes 101"));
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -231,5 +231,37 @@ TEST_P(OperationsOfRanks, JoinWhenBatchesAreUneven) {
   });
 }
 
+TEST(ProcessSets, RunBesideTheWorld) {
+  RunOperations(4, [&](Operations& operations) {
+    const int rank = operations.rank();
+    const auto even = operations.AddProcessSet({0, 2});
+    const auto last = operations.AddProcessSet({1, 2, 3});
+    ASSERT_THAT(even, IsOk());
+    ASSERT_THAT(last, IsOk());
+    EXPECT_EQ(std::pair(*even, *last), std::pair(1, 2));
+    const std::vector<float> own(3, static_cast<float>(rank));
+    for (int step = 0; step < 3; ++step) {
+      if (rank % 2 == 0) {
+        const auto wanted = Want(Kind::kAllreduce, "x", own);
+        wanted->request.set = *even;
+        EXPECT_EQ(Do<float>(operations, wanted)[0], 2);
+      }
+      if (rank > 0) {
+        auto wanted = Want(Kind::kBroadcast, "x", own);
+        wanted->request.set = *last;
+        wanted->request.root = 3;
+        EXPECT_EQ(Do<float>(operations, wanted)[2], 3);
+        wanted = Want(Kind::kAllgather, "y", own);
+        wanted->request.set = *last;
+        EXPECT_EQ(Do<float>(operations, wanted).size(), 9);
+      }
+      EXPECT_EQ(Do<float>(operations, Want(Kind::kAllreduce, "x", own))[0], 6);
+    }
+    EXPECT_THAT(operations.RemoveProcessSet(*even), IsOk());
+    EXPECT_FALSE(operations.RemoveProcessSet(*even).ok());
+    EXPECT_EQ(*operations.AddProcessSet({0, 2}), 3);
+  });
+}
+
 }  // namespace
 }  // namespace telegrad::testing
