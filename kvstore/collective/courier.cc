@@ -27,7 +27,7 @@ constexpr size_t kMaxUnknown = 64;  // strangers, beside all ranks
 constexpr size_t kPiecesOnTheWay = 8;
 // What was sent last may come behind the news that its sender is gone.
 constexpr Duration kLateGrace = std::chrono::seconds(1);
-constexpr Duration kCourierLook = std::chrono::milliseconds(500);
+constexpr Duration kPatrol = std::chrono::milliseconds(500);
 
 absl::Status Lost(const std::string& what, int rank, const absl::Status& why) {
   return WithExitCode(ExitCode::kPeerDied,
@@ -194,7 +194,7 @@ void Courier::Run() {
       strangers_.CutLate(kGreetGrace,
                          [this](EndpointId id) { context_->Close(id); });
     }
-    context_->Progress(Clock::now() + kCourierLook);
+    context_->Progress(Clock::now() + kPatrol);
   }
 }
 

@@ -39,14 +39,17 @@ class Group:
         telegrad.Mismatch: workers differ in the call; the message has both.
     """
 
-    def __init__(self, job: Job, *, _handle: Optional[c_void_p] = None) -> None:
+    def __init__(self, job: Job) -> None:
+        self._keep(job, c_void_p())
+        self._run(lambda: call("group_create", job.handle, byref(self._handle)))
+        job._groups.add(self)
+
+    def _keep(self, job: Job, handle: c_void_p) -> "Group":
         self._job = job
         self._pid = os.getpid()
-        self._handle = _handle or c_void_p()
+        self._handle = handle
         self._is_stuck = False  # a thread is in a call that was interrupted
-        if _handle is None:
-            self._run(lambda: call("group_create", job.handle, byref(self._handle)))
-        job._groups.add(self)
+        return self
 
     @property
     def handle(self) -> c_void_p:
@@ -124,7 +127,11 @@ class Group:
         part, listed = c_void_p(), (c_int32 * len(ranks))(*ranks)
         self._run(lambda: call("group_split", self.handle, listed, len(ranks),
                                byref(part)))
-        return Group(self._job, _handle=part) if part else None
+        if not part:
+            return None
+        made = Group.__new__(Group)._keep(self._job, part)
+        self._job._groups.add(made)
+        return made
 
     def set_timeout(self, seconds: float) -> None:
         """For `seconds` a call waits without any progress, from now on."""

@@ -71,7 +71,8 @@ def values(_):
         hvd.allreduce(own, name=f"batch{i}", op=hvd.Sum)
     got["last"] = hvd.join()
     leaf = own.clone().requires_grad_()
-    (hvd.allgather(leaf)[2 * size:].sum() * (RANK + 1)).backward()
+    hvd.barrier()
+    (hvd.allgather(leaf, name="leaf")[2 * size:].sum() * (RANK + 1)).backward()
     got["gradient"] = leaf.grad.tolist()
     hvd.shutdown()
     hvd.init()
@@ -210,9 +211,20 @@ def optimizers(_):
     model, state = network(RANK), torch.optim.Adam
     optimizer = state(model.parameters(), lr=.1 + RANK)
     hvd.broadcast_optimizer_state(optimizer, 0)
+    rate = optimizer.param_groups[0]["lr"]
+    hvd.shutdown()
+    hvd.init()
+    net = network()  # whose mean of squares is divided by in front of the codec
+    optimizer = hvd.DistributedOptimizer(torch.optim.AdamW(net.parameters(), lr=.01),
+                                         net.named_parameters(), compression="int2")
+    weights = trained("codec", net, optimizer)
+    both = hvd.allgather(weights.reshape(1, -1))
+    assert torch.equal(both[0], both[1])
+    (net(batch(RANK, 0)[0]) * float("nan")).sum().backward()
+    infinite = workers.refused(hvd.HorovodInternalError, optimizer.step)
     return {"errors": errors, "codecs": codecs, "second": second, "joined": joined,
-            "early": early, "rows": table.weight.detach()[:, 0].tolist(),
-            "rate": optimizer.param_groups[0]["lr"]}
+            "infinite": infinite, "early": early, "rows": table.weight.detach()[:, 0].tolist(),
+            "rate": rate}
 
 
 def normalizes(_):
@@ -291,6 +303,7 @@ class Horovod(unittest.TestCase):
             self.assertIn("second DistributedOptimizer with a codec", got["second"])
             self.assertIn("join", got["joined"])
             self.assertIn("zero_grad", got["early"])
+            self.assertRegex(got["infinite"], r"gradient of [02].(weight|bias) holds \d+ NaN")
             self.assertEqual(got["rows"], [-1, -1, 0, 0, 0, -2])
             self.assertEqual(got["rate"], .1)
 

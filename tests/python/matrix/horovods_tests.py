@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs Horovod's own tests for PyTorch with telegrad.horovod in Horovod's place, and names
-each that does not pass with its reason; docs/ci.md. Needs PyTorch and NumPy.
+"""Runs Horovod's own tests with telegrad.horovod in Horovod's place, and names each that
+does not pass with its reason; docs/ci.md. Needs NumPy, and PyTorch or MXNet 1.9.1.
 
-    horovods_tests.py FOLDER [--ranks N] [NAME...]
+    horovods_tests.py FOLDER [--mxnet] [--ranks N] [NAME...]
 
-FOLDER has Horovod's sources, of which test/parallel/test_torch.py and test/utils are read;
-nothing is fetched. Prints a table; ends with 1 where a test failed, or hung.
+FOLDER has Horovod's sources, of which test/parallel/test_torch.py, or with --mxnet
+test_mxnet1.py, and test/utils are read; nothing is fetched. Prints a table; ends with 1 where
+a test failed, or hung.
 """
 import argparse
 import importlib.util
@@ -23,7 +24,6 @@ sys.path.insert(0, os.path.dirname(HERE))
 import workers  # noqa: E402
 
 SILENCE_S = 90  # of a rank within a test
-FILE = os.path.join("test", "parallel", "test_torch.py")
 
 
 # ---- within a rank ----
@@ -44,12 +44,20 @@ def put_in_place():
     stand_in("mock")
     stand_in("cloudpickle", dumps=pickle.dumps, loads=pickle.loads)
     stand_in("pytest", mark=types.SimpleNamespace(
-        skip=lambda reason: unittest.skip(reason)))
-    stand_in("packaging", version=types.SimpleNamespace(
-        parse=lambda text: [int(part) for part in text.partition("+")[0].split(".")[:2]]))
+        skip=lambda reason: unittest.skip(reason), skipif=unittest.skipIf))
+    stand_in("packaging", version=types.SimpleNamespace(parse=Version))
     for name in ("horovod.runner", "horovod.runner.util"):
         stand_in(name, __path__=[])
     stand_in("horovod.runner.util.threads", in_thread=None)
+
+
+class Version(tuple):
+    """By whose parts versions are compared."""
+
+    def __new__(cls, text):
+        return super().__new__(cls, map(int, text.partition("+")[0].split(".")[:2]))
+
+    major = property(lambda self: self[0])
 
 
 class Result(unittest.TestResult):
@@ -68,10 +76,10 @@ class Result(unittest.TestResult):
 def load(path):
     put_in_place()
     sys.path.insert(0, os.path.dirname(path))
-    spec = importlib.util.spec_from_file_location("test_torch", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return unittest.defaultTestLoader.loadTestsFromTestCase(module.TorchTests)
+    name = os.path.basename(path)[:-len(".py")]
+    module = importlib.import_module(name)
+    return unittest.defaultTestLoader.loadTestsFromTestCase(
+        module.TorchTests if name == "test_torch" else module.MX1Tests)
 
 
 def run_rank(path, names):
@@ -153,24 +161,30 @@ def run(path, names, num, is_verbose):
             ranks.end()
 
 
-def names_in(path):
+def names_in(*paths):
     """Of the tests, in the order in which unittest runs them."""
-    with open(path, encoding="utf-8") as file:
-        return sorted({line.split("def ")[1].partition("(")[0] for line in file
-                       if line.startswith("    def test_")})
+    names = set()
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            names.update(line.split("def ")[1].partition("(")[0] for line in file
+                         if line.startswith("    def test_"))
+    return sorted(names)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("folder")
     parser.add_argument("names", nargs="*", help="of tests; without any all run")
+    parser.add_argument("--mxnet", action="store_true")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_intermixed_args()
-    path = os.path.join(os.path.abspath(options.folder), FILE)
+    folder = os.path.join(os.path.abspath(options.folder), "test", "parallel")
+    files = [os.path.join(folder, name) for name in (
+        ("test_mxnet1.py", "base_test_mxnet.py") if options.mxnet else ("test_torch.py",))]
     counts = {"passed": 0, "skipped": 0, "failed": 0}
-    for name, outcome, text in run(path, options.names or names_in(path), options.ranks,
-                                   options.verbose):
+    for name, outcome, text in run(files[0], options.names or names_in(*files),
+                                   options.ranks, options.verbose):
         counts[outcome] += 1
         if outcome != "passed" or options.verbose:
             print(f"{outcome} {name}: {(text.strip().splitlines() or [''])[-1]}", flush=True)

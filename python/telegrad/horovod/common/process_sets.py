@@ -4,8 +4,7 @@ from __future__ import annotations
 from typing import Any, List, Optional, Sequence, Union
 
 from . import world
-from ...errors import Error, Unsupported
-from .exceptions import HorovodInternalError
+from ...errors import UsageError
 
 
 class ProcessSet:
@@ -23,10 +22,10 @@ class ProcessSet:
         try:
             listed = sorted(ranks)
         except TypeError:
-            raise ValueError("a ProcessSet is made of a list of ranks; there is no MPI "
+            raise UsageError("a ProcessSet is made of a list of ranks; there is no MPI "
                              "here, whose communicators could be given") from None
         if any(not isinstance(rank, int) for rank in listed):
-            raise ValueError(f"a ProcessSet of {listed}: a list of ranks is wanted")
+            raise UsageError(f"a ProcessSet of {listed}: a list of ranks is wanted")
         self.ranks = listed
 
     def _invalidate(self) -> None:
@@ -45,7 +44,7 @@ class ProcessSet:
         if self.process_set_id is None:
             return None
         if world.rank() not in self._known():
-            raise ValueError("Process is not part of provided process set.")
+            raise UsageError("Process is not part of provided process set.")
         return self._known().index(world.rank())
 
     def included(self) -> Optional[bool]:
@@ -55,7 +54,7 @@ class ProcessSet:
     def _known(self) -> List[int]:
         known = world.current().process_sets.get(self.process_set_id)
         if known is None:
-            raise ValueError("Process set does not exist or has not been registered.")
+            raise UsageError("Process set does not exist or has not been registered.")
         return known
 
     def __str__(self) -> str:
@@ -73,10 +72,10 @@ def member_of(process_set: ProcessSet, what: str) -> int:
         ValueError: it has none, or this process is not in it, by set and rank.
     """
     if process_set.process_set_id is None:
-        raise ValueError(f"{what}: {process_set} is not registered: give it to hvd.init or "
+        raise UsageError(f"{what}: {process_set} is not registered: give it to hvd.init or "
                          "hvd.add_process_set on all ranks first")
     if process_set.process_set_id != 0 and not process_set.included():
-        raise ValueError(f"{what}: rank {world.rank()} is not in {process_set}")
+        raise UsageError(f"{what}: rank {world.rank()} is not in {process_set}")
     return process_set.process_set_id
 
 
@@ -91,10 +90,10 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
         process_set = ProcessSet(process_set)
     ranks = process_set.ranks or []
     if ranks in here.process_sets.values():
-        raise ValueError(f"Attempted to add a duplicate process set: {process_set}")
+        raise UsageError(f"Attempted to add a duplicate process set: {process_set}")
     wrong = [rank for rank in ranks if not 0 <= rank < here.size]
     if wrong or len(set(ranks)) < len(ranks):
-        raise ValueError(f"{process_set}: ranks are 0 to {here.size - 1}, each once")
+        raise UsageError(f"{process_set}: ranks are 0 to {here.size - 1}, each once")
     process_set.process_set_id = here.add(ranks)
     return process_set
 
@@ -113,5 +112,5 @@ def set_up(given: Any) -> None:
     global_process_set.ranks = list(range(world.size()))
     for i, each in enumerate(given or ()):
         if not isinstance(each, ProcessSet):
-            raise ValueError(f"process_sets entry number {i} is no ProcessSet: {each!r}")
+            raise UsageError(f"process_sets entry number {i} is no ProcessSet: {each!r}")
         add_process_set(each)

@@ -17,13 +17,18 @@ _NAMES = ("average", "sum", "adasum", "min", "max", "product")
 def average_or(op: Optional[int], average: Optional[bool]) -> int:
     """The reduction, by `op` or by what Horovod had before it."""
     if op is not None and average is not None:
-        raise ValueError("The op parameter supersedes average. Please provide only one of "
+        raise UsageError("The op parameter supersedes average. Please provide only one of "
                          "them.")
     if average is not None:
         warnings.warn("Parameter `average` has been replaced with `op` and will be removed "
                       "in v1.0", DeprecationWarning, stacklevel=3)
         return Average if average else Sum
     return Average if op is None else op
+
+
+def of_gradient(name: Optional[str], what: str = "gradient") -> Optional[str]:
+    """Of the operation on gradients of the one of that name."""
+    return f"{name}.{what}" if name else None
 
 
 class Wire:
@@ -116,12 +121,12 @@ def start(kind: str, wires: Sequence[Wire], name: Optional[str], process_set: Pr
     number = member_of(process_set, f"{kind} {name or ''}")
     handle = here.next_handle()
     if op not in range(len(_NAMES)):
-        raise ValueError(f"op={op}: one of hvd.Average, Sum, Adasum, Min, Max, Product")
+        raise UsageError(f"op={op}: one of hvd.Average, Sum, Adasum, Min, Max, Product")
     if not wires:
-        raise ValueError(f"{kind} of no tensor")
+        raise UsageError(f"{kind} of no tensor")
     if kind in ("allgather", "alltoall", "reducescatter") and not all(
             wire.shape for wire in wires):
-        raise ValueError(f"{kind} of a tensor without a dimension: take tensor.reshape(1)")
+        raise UsageError(f"{kind} of a tensor without a dimension: take tensor.reshape(1)")
     shown = name or f"noname.{handle}"
     if is_group:  # the same number in each step, where it has a name
         request.update(group=crc32(shown.encode()) + 1, group_size=len(wires))

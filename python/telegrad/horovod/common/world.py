@@ -105,10 +105,14 @@ class World:
     def is_homogeneous(self) -> bool:
         return len(set(Counter(self._hosts).values())) == 1
 
-    def close(self) -> None:
+    def close(self) -> bool:
+        """Whether the job is still this process's: a store leaves it."""
+        self.operations.close()
         for part in self.parts:
             part.close()
-        self.operations.close()
+        if self.parts:
+            self.job.close()
+        return not self.parts
 
 
 _world: Optional[World] = None
@@ -132,7 +136,7 @@ def current() -> World:
         ValueError: before `init`.
     """
     if _world is None:
-        raise ValueError(_NOT_INITIALIZED)
+        raise UsageError(_NOT_INITIALIZED)
     return _world
 
 
@@ -163,7 +167,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         return
     environment.apply_log_level()
     if comm is not None and not isinstance(comm, (list, tuple)):
-        raise ValueError("comm: a list of ranks; there is no MPI here")
+        raise UsageError("comm: a list of ranks; there is no MPI here")
     if _kept and _kept[0].failure() is not None:
         _kept.clear()
     if not _kept:
@@ -187,7 +191,8 @@ def shutdown() -> None:
     if found is not None:
         _was_shut_down = True
         try:
-            found.close()
+            if not found.close():
+                _kept.clear()
         except Error:
             if found.job.failure() is None:
                 raise
@@ -257,7 +262,7 @@ def mpi_threads_supported() -> bool:
     Raises:
         ValueError: there is no MPI.
     """
-    raise ValueError("Horovod MPI is not enabled: Telegrad has transports of its own")
+    raise UsageError("Horovod MPI is not enabled: Telegrad has transports of its own")
 
 
 def mpi_built(verbose: bool = False) -> bool:

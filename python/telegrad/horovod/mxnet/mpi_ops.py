@@ -4,7 +4,9 @@ from __future__ import annotations
 from typing import Any, List, Optional, Sequence
 
 import mxnet  # type: ignore[import-not-found]
+import numpy
 
+from ...errors import UsageError
 from ..common.process_sets import ProcessSet, global_process_set, member_of
 from ..common.splits import rows_of
 from ..common.submission import Average, average_or, start, synchronize
@@ -90,7 +92,9 @@ def alltoall(tensor: Any, splits: Any = None, name: Optional[str] = None, priori
     rank gets, also how many came from each."""
 
     member_of(process_set, "alltoall")
-    given = splits.asnumpy().tolist() if hasattr(splits, "asnumpy") else splits
+    given = splits.asnumpy() if hasattr(splits, "asnumpy") else splits
+    if given is not None and getattr(given, "dtype", numpy.dtype(int)).kind not in "iu":
+        raise UsageError(f"splits of {given.dtype}: integers are wanted, dtype='int32'")
     rows = rows_of(tensor.shape, given, process_set.size())
     return synchronize(start("alltoall", wires([tensor[:sum(rows)]], None, splits is not None),
                              name, process_set, splits=rows))

@@ -6,7 +6,7 @@ from typing import Any, List, Optional, Sequence
 import torch
 
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.submission import start, synchronize
+from ..common.submission import of_gradient, start, synchronize
 from .allreduce import allreduce, grouped_allreduce
 from .wire import wires
 
@@ -32,16 +32,19 @@ class _Allgather(torch.autograd.Function):
         handle = start("allgather", wires("allgather", tensors), name, process_set,
                        is_group=is_group)
         ctx.rows = [tensor.shape[0] for tensor in tensors]
-        ctx.process_set, ctx.is_group = process_set, is_group
+        ctx.process_set, ctx.is_group, ctx.name = process_set, is_group, name
         return synchronize(handle)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         given = [gradient.contiguous() for gradient in gradients]
-        means = (grouped_allreduce(given, process_set=ctx.process_set) if ctx.is_group else
-                 [allreduce(given[0], process_set=ctx.process_set)])
-        rows = allgather(torch.tensor([ctx.rows]), process_set=ctx.process_set)
-        before = rows[:ctx.process_set.rank()].sum(0).tolist()
+        name, process_set = of_gradient(ctx.name), ctx.process_set
+        means = (grouped_allreduce(given, name=name, process_set=process_set)
+                 if ctx.is_group else
+                 [allreduce(given[0], name=name, process_set=process_set)])
+        rows = allgather(torch.tensor([ctx.rows]), of_gradient(ctx.name, "rows"),
+                         process_set)
+        before = rows[:process_set.rank()].sum(0).tolist()
         return (None, None, None, *(mean.narrow(0, first, num) for mean, first, num in
                                     zip(means, before, ctx.rows)))
 

@@ -8,7 +8,7 @@ import torch
 from ...errors import Unsupported
 from ..common import world
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.submission import Adasum, Average, Sum, average_or, start, synchronize
+from ..common.submission import Adasum, Average, Sum, average_or, of_gradient, start, synchronize
 from .compression import Compression
 from .wire import wires
 
@@ -89,7 +89,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Optional[str], is_group: bool, setting: Any,
                 *tensors: Any) -> Any:
-        ctx.setting, ctx.is_group = setting, is_group
+        ctx.setting, ctx.is_group, ctx.name = setting, is_group, of_gradient(name)
         outs = [torch.empty_like(tensor) for tensor in tensors]
         average, op, prescale, postscale, process_set = setting
         return synchronize(_start(tensors, outs, average, name, op, prescale, postscale,
@@ -98,7 +98,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         given = [gradient.contiguous() for gradient in gradients]
-        found = _Allreduce.apply(None, ctx.is_group, ctx.setting, *given)
+        found = _Allreduce.apply(ctx.name, ctx.is_group, ctx.setting, *given)
         return (None, None, None, *(found if ctx.is_group else (found,)))
 
 

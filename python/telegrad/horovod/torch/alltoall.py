@@ -5,9 +5,10 @@ from typing import Any, Optional
 
 import torch
 
+from ...errors import UsageError
 from ..common.process_sets import ProcessSet, global_process_set, member_of
 from ..common.splits import rows_of
-from ..common.submission import start, synchronize
+from ..common.submission import of_gradient, start, synchronize
 from .wire import wires
 
 
@@ -18,7 +19,7 @@ def alltoall_async(tensor: Any, splits: Any = None, name: Optional[str] = None,
     member_of(process_set, "alltoall")
     if isinstance(splits, torch.Tensor) and (splits.is_floating_point()
                                              or splits.dtype == torch.bool):
-        raise ValueError(f"splits of {splits.dtype}: integers are wanted")
+        raise UsageError(f"splits of {splits.dtype}: integers are wanted")
     rows = rows_of(tensor.shape, splits.tolist() if isinstance(splits, torch.Tensor) else
                    splits, process_set.size())
     like = (splits if isinstance(splits, torch.Tensor) else
@@ -36,12 +37,13 @@ class _Alltoall(torch.autograd.Function):
                 process_set: ProcessSet) -> Any:
         found, received = synchronize(alltoall_async(tensor, splits, name, process_set))
         ctx.process_set, ctx.received, ctx.rows = process_set, received, tensor.shape[0]
+        ctx.name = of_gradient(name)
         ctx.mark_non_differentiable(received)
         return found, received
 
     @staticmethod
     def backward(ctx: Any, gradient: Any, _: Any) -> Any:
-        found, _ = synchronize(alltoall_async(gradient.contiguous(), ctx.received, None,
+        found, _ = synchronize(alltoall_async(gradient.contiguous(), ctx.received, ctx.name,
                                               ctx.process_set))
         if found.shape[0] < ctx.rows:  # rows that went nowhere
             rest = found.new_zeros(ctx.rows - found.shape[0], *found.shape[1:])

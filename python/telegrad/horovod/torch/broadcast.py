@@ -7,7 +7,7 @@ import torch
 
 from ..common import world
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.submission import start, synchronize
+from ..common.submission import of_gradient, start, synchronize
 from .allreduce import allreduce
 from .wire import wires
 
@@ -38,12 +38,12 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Any, root: int, name: Optional[str],
                 process_set: ProcessSet) -> Any:
-        ctx.root, ctx.process_set = root, process_set
+        ctx.root, ctx.process_set, ctx.name = root, process_set, of_gradient(name)
         return synchronize(broadcast_async(tensor, root, name, process_set))
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        mean = allreduce(gradient.contiguous(), process_set=ctx.process_set)
+        mean = allreduce(gradient.contiguous(), name=ctx.name, process_set=ctx.process_set)
         return mean if world.rank() == ctx.root else mean * 0, None, None, None
 
 

@@ -85,9 +85,11 @@ class Coded:
         if self._here is not world.running():
             raise WrongOrder("hvd.shutdown has ended this DistributedOptimizer's store: make "
                              "it anew after hvd.init")
-        buffer = self._buffers[p]
-        buffer.copy_(p.grad.detach().reshape(-1))
-        self._sizes[p] = self._check.normal.divide([p], [buffer.view(p.shape)])
+        buffer, gradient = self._buffers[p], p.grad.detach()
+        if self._check.normal.is_on:
+            gradient = gradient.clone()
+        self._sizes[p] = self._check.normal.divide([p], [gradient])
+        buffer.copy_(gradient.reshape(-1))
         key, priority = self._keys[p]
         return int(self._run(lambda: self._store.start("push_pull", [key], [buffer], [buffer],
                                                    priorities=[priority])))
@@ -95,10 +97,9 @@ class Coded:
     def finish(self, p: Any, tag: int) -> None:
         """The gradient is the ranks' sum or mean from now on."""
         self._run(lambda: self._store.queue.wait(tag))
-        shaped = self._buffers[p].view(p.shape)
-        multiply([shaped], self._sizes.pop(p))
         with torch.no_grad():
-            p.grad.copy_(shaped)
+            p.grad.copy_(self._buffers[p].view(p.shape))
+            multiply([p.grad], self._sizes.pop(p))
 
     def after_step(self) -> None:
         """Of the optimizer."""

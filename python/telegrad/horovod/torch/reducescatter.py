@@ -7,7 +7,7 @@ import torch
 
 from ...errors import Unsupported
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.submission import Adasum, Average, Sum, start, synchronize
+from ..common.submission import Adasum, Average, Sum, of_gradient, start, synchronize
 from .allgather import allgather, grouped_allgather
 from .compression import Compression
 from .wire import wires
@@ -44,7 +44,7 @@ class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Optional[str], op: int, process_set: ProcessSet,
                 prescale: float, postscale: float, is_group: bool, *tensors: Any) -> Any:
-        ctx.process_set, ctx.is_group = process_set, is_group
+        ctx.process_set, ctx.is_group, ctx.name = process_set, is_group, of_gradient(name)
         ctx.factor = prescale * postscale * (process_set.size() if op == Sum else 1)
         return synchronize(_start(tensors, name, op, process_set, prescale, postscale,
                                   is_group))
@@ -52,8 +52,8 @@ class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         given = [(gradient * ctx.factor).contiguous() for gradient in gradients]
-        found = (grouped_allgather(given, process_set=ctx.process_set) if ctx.is_group else
-                 [allgather(given[0], process_set=ctx.process_set)])
+        found = (grouped_allgather(given, ctx.name, ctx.process_set) if ctx.is_group else
+                 [allgather(given[0], ctx.name, ctx.process_set)])
         return (*[None] * 6, *found)
 
 

@@ -6,6 +6,7 @@ from typing import Any, List, Optional, Sequence
 
 import torch
 
+from ...errors import UsageError
 from ..common.submission import Wire
 
 _TYPES = (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16,
@@ -26,15 +27,15 @@ class _Tensor(Wire):
     def __init__(self, kind: str, tensor: Any, out: Optional[Any],
                  like: Optional[Any] = None) -> None:
         if tensor.is_sparse:
-            raise ValueError("Tensor is sparse: sparse_allreduce_async takes it.")
+            raise UsageError("Tensor is sparse: sparse_allreduce_async takes it.")
         if not tensor.is_contiguous():
-            raise ValueError("Tensor is required to be contiguous.")
+            raise UsageError("Tensor is required to be contiguous.")
         self._tensor, self._like = tensor, like
         self._out: Any = out
         sent = tensor.detach().to("cpu")
         if kind in _ADDING:
             if tensor.dtype not in (*_TYPES, *_WIDER):
-                raise ValueError(f"Tensor type {tensor.type()} is not supported.")
+                raise UsageError(f"Tensor type {tensor.type()} is not supported.")
             sent = sent.to(_WIDER.get(tensor.dtype, tensor.dtype))
         self._is_bytes = sent.dtype not in _TYPES
         self.shape = list(sent.shape)
