@@ -14,7 +14,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 SKIPPED = 77
 
 
