@@ -23,8 +23,8 @@ import tempfile
 import time
 
 TRAIN = os.environ.get("TELEGRAD_TRAIN", "build/release/trainer/telegrad-train")
-WENT_ON = re.compile(r"(\d+) workers? went on from step (\d+), ([\d.]+) s between two "
-                     r"steps, and did (\d+)")
+WENT_ON = re.compile(r"(\d+) workers? went on from step (\d+), ([\d.]+) s "
+                     r"(?:between two steps|after it came in), and did (\d+)")
 
 
 def parse():
@@ -85,7 +85,7 @@ def lose(options, rank):
 
 def main():
     options = parse()
-    runs = [lose(options, number % options.workers) for number in range(options.runs)]
+    runs = [lose(options, (number + 1) % options.workers) for number in range(options.runs)]
     for told in runs:
         print(json.dumps(told))
     total = {}

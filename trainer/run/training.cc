@@ -564,7 +564,7 @@ absl::Status LoadForTraining(const TrainOptions& options, uint64_t seed,
   }
   const auto samples = static_cast<size_t>(
       NumNoiseSamples(options, options.workers * options.devices));
-  data.emplace().train = MakeNoise(SamplesOf(spec), seed, samples);
+  data = DatasetPair{.train = MakeNoise(SamplesOf(spec), seed, samples)};
   return absl::OkStatus();
 }
 

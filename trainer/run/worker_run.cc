@@ -101,6 +101,10 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinAs(const StoreTraits& traits,
       LogInfo("came in as ", ToString((*group)->id()), " of ",
               (*group)->num_workers(), " workers, in epoch ",
               (*group)->membership().epoch);
+      life.outlived = {
+          .what = absl::StrCat(ToString((*group)->id()), " has joined the job"),
+          .at = Clock::now(),
+          .is_newcomer = true};
     }
   }
   return group;
@@ -164,11 +168,12 @@ void RunContext::AfterStep(int64_t step) {
   const TimePoint now = Clock::now();
   if (outlived.has_value()) {
     Warn(absl::StrFormat(
-        "%s; %d worker%s went on from step %d, %.2f s between two steps, and "
-        "did %d of them once more",
+        "%s; %d worker%s went on from step %d, %.2f s %s, and did %d of them "
+        "once more",
         outlived->what, store.group().num_workers(),
         store.group().num_workers() == 1 ? "" : "s", step - 1,
         ToSeconds(now - outlived->at),
+        outlived->is_newcomer ? "after it came in" : "between two steps",
         std::max<int64_t>(0, outlived->num_steps - step + 1)));
     outlived.reset();
   }
@@ -182,8 +187,10 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
   Life life{.options = options};
   if (options.elastic.min > 0 && !IsProfile(options.network)) {
     // The others stand still from when a newcomer is in until it has these.
-    RETURN_IF_ERROR(
-        WithMemory([&] { return LoadForTraining(options, seed, life.data); }));
+    // What fails will once more, where they hear of it.
+    WithMemory([&] {
+      return LoadForTraining(options, seed, life.data);
+    }).IgnoreError();
   }
   for (;;) {
     const absl::Status status =

@@ -31,9 +31,10 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
 
 // A death of others that this worker has outlived.
 struct Outlived {
-  std::string what;       // "worker/2@host:77: connection closed"
-  int64_t num_steps = 0;  // steps that were done by then
-  TimePoint at;           // the end of the last one
+  std::string what;          // "worker/2@host:77: connection closed"
+  int64_t num_steps = 0;     // steps that were done by then
+  TimePoint at;              // the end of the last one
+  bool is_newcomer = false;  // it has done none, `at` is when it came in
 };
 
 // The parts of it that differ: a model on data, or ready-made gradients.
