@@ -270,6 +270,12 @@ TELEGRAD_API int32_t telegrad_operations_result(
 TELEGRAD_API int32_t telegrad_operations_release(
     telegrad_operations* operations, int64_t handle, telegrad_status* status);
 
+/* Ends it on all workers that have submitted it, unless it is ready on all
+ * before they hear of it; `handle` stays. */
+TELEGRAD_API int32_t telegrad_operations_cancel(telegrad_operations* operations,
+                                                int64_t handle,
+                                                telegrad_status* status);
+
 /* All workers call it with the same ranks, which rise; `id` is for
  * requests. Waits for all. */
 TELEGRAD_API int32_t telegrad_operations_add_process_set(

@@ -67,12 +67,12 @@ void Negotiation::Tell(int64_t handle, const Request& request) {
   untold_handles_.push_back(handle);
 }
 
-void Negotiation::Expire(const Stall& stall) {
+void Negotiation::End(int set, const std::string& name, double waited_s) {
   Request request;
   request.kind = Kind::kExpire;
-  request.set = stall.set;
-  request.name = stall.name;
-  request.prescale = stall.waited_s;
+  request.set = set;
+  request.name = name;
+  request.prescale = waited_s;
   Tell(0, request);
 }
 
@@ -195,7 +195,7 @@ absl::Status Negotiation::HearRequest(int from, Request request,
                                       int64_t handle) {
   const auto found = sets_.find(request.set);
   if (request.kind == Kind::kExpire) {
-    EndExpired(request);
+    EndExpired(from, request);
     return absl::OkStatus();
   }
   if (found == sets_.end()) {
@@ -203,7 +203,7 @@ absl::Status Negotiation::HearRequest(int from, Request request,
     if (from == rank_) {
       expired_.push_back(
           {.handle = handle,
-           .error = absl::NotFoundError(absl::StrCat(
+           .error = absl::InvalidArgumentError(absl::StrCat(
                "process set ", request.set, " has been removed"))});
     }
     return absl::OkStatus();
@@ -429,7 +429,7 @@ void Negotiation::ChangeSets(std::vector<Response>* due) {
       if (found == sets_.end() || request.root == 0) continue;
       response.value = request.root;
       ProcessSet& set = found->second;
-      const absl::Status error = absl::NotFoundError(
+      const absl::Status error = absl::InvalidArgumentError(
           absl::StrCat("process set ", request.root, " has been removed"));
       std::vector<int64_t> handles = {set.join_handle};
       for (const auto& [name, entry] : set.entries) {
@@ -447,7 +447,7 @@ void Negotiation::ChangeSets(std::vector<Response>* due) {
   }
 }
 
-void Negotiation::EndExpired(const Request& request) {
+void Negotiation::EndExpired(int from, const Request& request) {
   const auto set = sets_.find(request.set);
   if (set == sets_.end()) return;
   const auto found = set->second.entries.find(request.name);
@@ -461,17 +461,23 @@ void Negotiation::EndExpired(const Request& request) {
   for (size_t i = 0; i < entry.told.size(); ++i) {
     (entry.told[i] != 0 ? told : missing).push_back(set->second.ranks[i]);
   }
-  std::string why = absl::StrCat(
-      "\"", request.name, "\" was given up after ",
-      std::round(request.prescale * 10) / 10, " s: ", RanksText(told),
-      " submitted it, ",
+  const std::string who = absl::StrCat(
+      RanksText(told), " submitted it, ",
       missing.empty() ? "others of its group are missing"
                       : absl::StrCat(RanksText(missing), " did not"));
+  const absl::Status error =
+      request.prescale < 0
+          ? WithExitCode(ExitCode::kCancelled,
+                         absl::CancelledError(absl::StrCat(
+                             "\"", request.name, "\" was cancelled by rank ",
+                             from, ": ", who)))
+          : WithExitCode(
+                ExitCode::kTimeout,
+                absl::DeadlineExceededError(absl::StrCat(
+                    "\"", request.name, "\" was given up after ",
+                    std::round(request.prescale * 10) / 10, " s: ", who)));
   if (entry.handle != 0) {
-    expired_.push_back(
-        {.handle = entry.handle,
-         .error = WithExitCode(ExitCode::kTimeout,
-                               absl::DeadlineExceededError(std::move(why)))});
+    expired_.push_back({.handle = entry.handle, .error = error});
   }
   for (auto& [group, parked] : set->second.groups) {
     std::erase(parked, &entry);

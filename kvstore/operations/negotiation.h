@@ -75,8 +75,9 @@ class Negotiation {
   bool is_idle() const { return num_open_ == 0; }
   // Requests that were told first longer than `after` ago.
   std::vector<Stall> Stalls(TimePoint now, Duration after) const;
-  // For the next cycle, from one rank: they end with an error.
-  void Expire(const Stall& stall);
+  // For the next cycle, from one rank: it ends with an error, unless it is
+  // ready by then. `waited_s` below 0: because somebody wants that.
+  void End(int set, const std::string& name, double waited_s);
 
   // Null: there is none of that number.
   const std::vector<int>* RanksOf(int set) const;
@@ -119,7 +120,7 @@ class Negotiation {
   absl::Status HearJoin(int from, ProcessSet& set, Request request,
                         int64_t handle);
   absl::Status MarkTold(int from, Entry& entry, int64_t handle);
-  void EndExpired(const Request& request);
+  void EndExpired(int from, const Request& request);
   // Decides on what was touched.
   void Settle(TimePoint now, std::vector<Response>* due);
   bool IsComplete(const ProcessSet& set, const Entry& entry) const;

@@ -127,7 +127,7 @@ absl::StatusOr<int64_t> Operations::Submit(
     MutexLock lock(&mutex_);
     const auto set = sets_.find(request.set);
     if (set == sets_.end()) {
-      return absl::NotFoundError(
+      return absl::InvalidArgumentError(
           absl::StrCat("process set ", request.set, " is none; there are ",
                        sets_.size(), ", 0 with all ranks"));
     }
@@ -163,7 +163,7 @@ absl::StatusOr<int> Operations::AddProcessSet(const std::vector<int>& ranks) {
     MutexLock lock(&mutex_);
     for (const auto& [id, others] : sets_) {
       if (others != ranks) continue;
-      return absl::AlreadyExistsError(absl::StrCat(
+      return absl::InvalidArgumentError(absl::StrCat(
           "process set ", id,
           " has these ranks already: ", absl::StrJoin(ranks, ", ")));
     }
@@ -180,7 +180,7 @@ absl::Status Operations::RemoveProcessSet(int set) {
   {
     MutexLock lock(&mutex_);
     if (set == 0 || sets_.count(set) == 0) {
-      return absl::NotFoundError(
+      return absl::InvalidArgumentError(
           absl::StrCat("process set ", set,
                        set == 0 ? " has all ranks and stays" : " is none"));
     }
@@ -213,6 +213,10 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
       negotiation_->waits_for_others() ? TimePoint() : Clock::now() + patience;
   for (const auto& submission : queue_.TakeNew(options_.cycle, until)) {
     negotiation_->Tell(submission->handle, submission->request);
+  }
+  for (const auto& submission : queue_.TakeCancelled()) {
+    negotiation_->End(submission->request.set, submission->request.name,
+                      /*waited_s=*/-1);
   }
   if (is_stopping_) negotiation_->Stop();
   const std::vector<uint64_t>& mine = negotiation_->notice();
@@ -298,7 +302,7 @@ void Operations::LookForStalls() {
     if (stall.told.front() != rank_) continue;  // one rank speaks
     const Duration waited = FromSeconds(stall.waited_s);
     if (deadline > Duration::zero() && waited >= deadline) {
-      negotiation_->Expire(stall);
+      negotiation_->End(stall.set, stall.name, stall.waited_s);
       continue;
     }
     if (warning == Duration::zero() || waited < warning) continue;

@@ -49,7 +49,7 @@ class Operations {
   // What this rank can see to be wrong is refused. The memory is the
   // operation's until it is done. Its `out` is null or has the result's size.
   absl::StatusOr<int64_t> Submit(std::shared_ptr<Submission> submission);
-  // For what comes behind: Poll, Wait, Result, Release.
+  // For what comes behind: Poll, Wait, Result, Release, Cancel.
   Queue& queue() { return queue_; }
 
   // Numbers of process sets count from 1. All ranks call it with the same

@@ -84,14 +84,29 @@ absl::Status Queue::Release(int64_t handle) {
   return known.status();
 }
 
+absl::Status Queue::Cancel(int64_t handle) {
+  MutexLock lock(&mutex_);
+  const auto known = Known(handle);
+  if (!known.ok()) return known.status();
+  cancelled_.push_back(*known);
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+std::vector<std::shared_ptr<Submission>> Queue::TakeCancelled() {
+  MutexLock lock(&mutex_);
+  std::erase_if(cancelled_, [](const auto& one) { return one->is_done; });
+  return std::exchange(cancelled_, {});
+}
+
 std::vector<std::shared_ptr<Submission>> Queue::TakeNew(Duration cycle,
                                                         TimePoint until) {
   MutexLock lock(&mutex_);
   for (;;) {
     const TimePoint at =
         new_.empty() ? until : std::min(until, new_.front()->submitted + cycle);
-    if (is_woken_ || (!new_.empty() && num_waiting_ > 0) ||
-        Clock::now() >= at) {
+    if (is_woken_ || !cancelled_.empty() ||
+        (!new_.empty() && num_waiting_ > 0) || Clock::now() >= at) {
       break;
     }
     changed_.WaitUntil(&mutex_, at);

@@ -49,11 +49,15 @@ class Queue {
   // Its own error, or the submission with its result, once it is done.
   absl::StatusOr<std::shared_ptr<const Submission>> Result(int64_t handle);
   absl::Status Release(int64_t handle);
+  // Ends it on all ranks, unless it is ready on all before they hear of it.
+  absl::Status Cancel(int64_t handle);
 
   // The thread's side. Returns when a request has waited for `cycle`, or a
   // caller waits for one, or at `until`, or Wake was called.
   std::vector<std::shared_ptr<Submission>> TakeNew(Duration cycle,
                                                    TimePoint until);
+  // Callers have cancelled them, and they are under way.
+  std::vector<std::shared_ptr<Submission>> TakeCancelled();
   void Wake();
   std::shared_ptr<Submission> Find(int64_t handle);
   // With its result set. Who waits hears it by Notify.
@@ -82,6 +86,7 @@ class Queue {
   int num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_woken_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Submission>> new_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Submission>> cancelled_ ABSL_GUARDED_BY(mutex_);
   // Released ones that are under way, too.
   std::unordered_map<int64_t, std::shared_ptr<Submission>> under_way_
       ABSL_GUARDED_BY(mutex_);

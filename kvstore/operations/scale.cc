@@ -1,7 +1,9 @@
 #include "kvstore/operations/scale.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -30,13 +32,25 @@ void Narrow(Dtype type, const std::vector<float>& wide, void* to) {
                       &stats, {});
 }
 
+// A whole number is the nearest one towards 0 that there is.
+template <typename T, typename Wide>
+T Cut(Wide value) {
+  using Limits = std::numeric_limits<T>;
+  if constexpr (Limits::is_integer) {
+    if (std::isnan(value)) return 0;
+    if (value >= static_cast<Wide>(Limits::max())) return Limits::max();
+    if (value <= static_cast<Wide>(Limits::min())) return Limits::min();
+  }
+  return static_cast<T>(value);
+}
+
 template <typename T>
 void ScaleAll(double factor, size_t count, void* data) {
   using Wide = std::conditional_t<std::is_same_v<T, float>, float, double>;
   T* const values = static_cast<T*>(data);
   const auto by = static_cast<Wide>(factor);
   for (size_t i = 0; i < count; ++i) {
-    values[i] = static_cast<T>(static_cast<Wide>(values[i]) * by);
+    values[i] = Cut<T>(static_cast<Wide>(values[i]) * by);
   }
 }
 

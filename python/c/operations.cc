@@ -278,6 +278,12 @@ int32_t telegrad_operations_release(telegrad_operations* operations,
                       [&](auto& mine) { return mine.queue().Release(handle); });
 }
 
+int32_t telegrad_operations_cancel(telegrad_operations* operations,
+                                   int64_t handle, telegrad_status* status) {
+  return OfOperations(operations, status,
+                      [&](auto& mine) { return mine.queue().Cancel(handle); });
+}
+
 int32_t telegrad_operations_add_process_set(telegrad_operations* operations,
                                             const int32_t* ranks,
                                             int32_t num_ranks, int32_t* id,

@@ -177,6 +177,7 @@ PROTOTYPES = {
     "operations_result": (c_int32, [_H, c_int64, POINTER(c_void_p), POINTER(c_int64),
                                     POINTER(c_int64), _S]),
     "operations_release": (c_int32, [_H, c_int64, _S]),
+    "operations_cancel": (c_int32, [_H, c_int64, _S]),
     "operations_add_process_set": (c_int32, [_H, _P, c_int32, _P, _S]),
     "operations_remove_process_set": (c_int32, [_H, c_int32, _S]),
     "operations_free": (None, [_H]),

@@ -138,6 +138,11 @@ class Operations:
         """A join's result: the worker that joined last."""
         return c_int64.from_address(self.result(handle)[0]).value
 
+    def cancel(self, handle: int) -> None:
+        """Ends it on all workers that have submitted it, with telegrad.Cancelled, unless
+        it is ready on all before they hear of it."""
+        call("operations_cancel", self.handle, handle)
+
     def release(self, handle: int) -> None:
         """Forgets it; it is unknown from now on."""
         call("operations_release", self.handle, handle)
@@ -164,7 +169,8 @@ class Operations:
         handle, self._handle = self._handle, c_void_p()
         self._job._groups.discard(self)
         if handle and self._pid == os.getpid():
-            LIBRARY.telegrad_operations_free(handle)
+            interruptible(lambda: LIBRARY.telegrad_operations_free(handle),
+                          self._job.interrupt)
         self._under_way.clear()
 
     def __enter__(self) -> "Operations":

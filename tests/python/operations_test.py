@@ -89,14 +89,17 @@ def values(path):
 
 
 def differs(_):
-    """One rank has another shape, then lacks a tensor, then ends."""
+    """One rank has another shape, then lacks what another one submits, then ends."""
     texts = []
-    with job() as mine, telegrad.Operations(mine, stall_deadline=.3) as ops:
+    with job() as mine, telegrad.Operations(mine, stall_deadline=.5) as ops:
         texts.append(workers.refused(telegrad.Mismatch, lambda: ops.wait(ops.submit(
             "allreduce", np.ones(4 + RANK, np.float32), name="x"))))
         if RANK == 0:
             texts.append(workers.refused(telegrad.Timeout, lambda: ops.wait(ops.submit(
                 "allreduce", np.ones(4, np.float32), name="y"))))
+            handle = ops.submit("barrier", name="c")
+            ops.cancel(handle)
+            texts.append(workers.refused(telegrad.Cancelled, lambda: ops.wait(handle)))
             handle = ops.submit("barrier", name="z")
         mine.barrier()
         if RANK == 0:
@@ -156,7 +159,8 @@ class Operations(unittest.TestCase):
         for texts in (first, second):
             self.assertRegex(texts[0], r'"x": rank 0 has shape \[4\], rank 1 has shape \[5\]')
         self.assertRegex(first[1], '"y" was given up .*ranks? 0 submitted it, ranks? 1 did not')
-        self.assertRegex(first[2], "rank 1 has ended the operations")
+        self.assertRegex(first[2], '"c" was cancelled by rank 0')
+        self.assertRegex(first[3], "rank 1 has ended the operations")
 
     def test_who_dies_is_named(self):
         ended = self.ranks(dies, 3).wait()

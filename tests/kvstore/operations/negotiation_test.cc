@@ -331,7 +331,7 @@ TEST(Negotiation, SaysWhoIsMissingAndGivesUp) {
   ASSERT_EQ(stalls.size(), 1u);
   EXPECT_THAT(stalls[0].told, ElementsAre(0, 2));
   EXPECT_THAT(stalls[0].missing, ElementsAre(1));
-  ranks[0].Expire(stalls[0]);
+  ranks[0].End(stalls[0].set, stalls[0].name, stalls[0].waited_s);
   const std::vector<Decision> decisions = ranks.Cycle();
   for (const int rank : {0, 2}) {
     const Response& response = decisions[static_cast<size_t>(rank)].due[0];

@@ -30,7 +30,7 @@ TEST(WrongRequests, AreRefusedAtOnce) {
     constexpr StatusCode kArgument = StatusCode::kInvalidArgument;
     refused(kArgument, "a name of 0 bytes",
             [](Submission& it) { it.request.name = ""; });
-    refused(StatusCode::kNotFound, "process set 9",
+    refused(StatusCode::kInvalidArgument, "process set 9",
             [](Submission& it) { it.request.set = 9; });
     refused(
         kArgument, "splits [1, 4] of 6 rows for 2 ranks",
@@ -67,9 +67,9 @@ TEST(WrongRequests, AreRefusedAtOnce) {
                 StatusIs(kArgument, "1, 0: they rise"));
     EXPECT_THAT(operations.AddProcessSet({0, 2}), StatusIs(kArgument, "0, 2"));
     EXPECT_THAT(operations.AddProcessSet({0, 1}),
-                StatusIs(StatusCode::kAlreadyExists, "process set 0"));
+                StatusIs(StatusCode::kInvalidArgument, "process set 0"));
     EXPECT_THAT(operations.RemoveProcessSet(0),
-                StatusIs(StatusCode::kNotFound, "stays"));
+                StatusIs(StatusCode::kInvalidArgument, "stays"));
   });
 }
 
@@ -186,6 +186,29 @@ TEST(MissingRequests, EndAtTheDeadlineWithNames) {
                   3);
       },
       options);
+}
+
+TEST(MissingRequests, CanBeCancelledForAll) {
+  std::barrier submitted(2), cancelled(3);
+  RunOperations(3, [&](Operations& operations) {
+    const int rank = operations.rank();
+    if (rank > 0) {
+      const auto open = operations.Submit(Want(Kind::kAllreduce, "x", kOnes));
+      ASSERT_THAT(open, IsOk());
+      submitted.arrive_and_wait();
+      if (rank == 2) {
+        EXPECT_THAT(operations.queue().Cancel(*open), IsOk());
+      }
+      const absl::Status error = WaitFor(operations, *open);
+      EXPECT_THAT(error, StatusIs(StatusCode::kCancelled,
+                                  "\"x\" was cancelled by rank 2"));
+      EXPECT_EQ(ExitCodeOf(error), ExitCode::kCancelled);
+      EXPECT_THAT(operations.queue().Cancel(*open), IsOk());  // too late
+      EXPECT_FALSE(operations.queue().Cancel(99).ok());
+    }
+    cancelled.arrive_and_wait();
+    EXPECT_EQ(Do<float>(operations, Want(Kind::kAllreduce, "x", kOnes))[0], 3);
+  });
 }
 
 TEST(TheEnd, IsAgreedOnAndNamesWhoEnds) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -80,6 +81,19 @@ TEST_P(OperationsOfRanks, ReduceInPlaceAndScaled) {
     wanted->out_elems = 2;
     Do<float>(operations, wanted);
     EXPECT_EQ(apart, values);
+  });
+}
+
+TEST(Factors, OfWholeNumbersAreCutToTheirType) {
+  RunOperations(1, [](Operations& operations) {
+    const std::vector<int32_t> values = {7, -7, 1000, -1000};
+    auto wanted = Want(Kind::kAllreduce, "x", values);
+    wanted->request.postscale = .5;
+    EXPECT_THAT(Do<int32_t>(operations, wanted), ElementsAre(3, -3, 500, -500));
+    wanted = Want(Kind::kAllreduce, "x", values);
+    wanted->request.postscale = 1e7;
+    EXPECT_THAT(Do<int32_t>(operations, wanted),
+                ElementsAre(70000000, -70000000, INT32_MAX, INT32_MIN));
   });
 }
 
