@@ -62,8 +62,8 @@ struct Augmentation {
 };
 
 struct DatasetPair {
-  Dataset train;
-  Dataset test;
+  Dataset train = {};
+  Dataset test = {};
 };
 
 // A line of DescribeDatasets. NotFound names the choices, or the file that is
