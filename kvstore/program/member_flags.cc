@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/command_line.h"
 #include "base/exit_code.h"
+#include "base/folder.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/job/flight/flight_log.h"
@@ -138,8 +139,8 @@ void AddPathFlags(CLI::App& app, PathFlags& flags) {
   AddMetricsFlags(app, flags.metrics);
   app.add_option("--flight-recorder", flags.flight_recorder,
                  "folder for the last frames and operations of each member, "
-                 "written when the job fails and on SIGUSR2: who waited for "
-                 "whom, as PyTorch's fr_trace reads it");
+                 "written when the job fails and, but by telegrad-perf, on "
+                 "SIGUSR2: who waited for whom, for PyTorch's fr_trace");
 }
 
 absl::Status FinishPathFlags(const CLI::App& app, PathFlags& flags) {
@@ -148,6 +149,9 @@ absl::Status FinishPathFlags(const CLI::App& app, PathFlags& flags) {
                          "--metrics-file", "--flight-recorder"});
   if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
   RETURN_IF_ERROR(CheckMetricsFlags(flags.metrics));
+  if (!flags.flight_recorder.empty()) {
+    RETURN_IF_ERROR(MakeFolder("--flight-recorder", flags.flight_recorder));
+  }
   TransportOptions& transport = flags.path.transport;
   ASSIGN_OR_RETURN(flags.link_spec,
                    OfFlag("--link", flags.link, ParseLink(flags.link)));

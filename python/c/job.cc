@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/socket.h"
 #include "base/start_thread.h"
@@ -171,8 +172,12 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   made->worker_rank_ = setup.rank;
   made->options_.cancellation = made->cancellation_;
   const char* const records = std::getenv("TELEGRAD_FLIGHT_RECORDER");
-  made->options_.flight = std::make_shared<telegrad::FlightLog>(
-      TextOf(options.flight_recorder, records == nullptr ? "" : records));
+  const std::string folder =
+      TextOf(options.flight_recorder, records == nullptr ? "" : records);
+  if (!folder.empty()) {
+    RETURN_IF_ERROR(telegrad::MakeFolder("flight_recorder", folder));
+  }
+  made->options_.flight = std::make_shared<telegrad::FlightLog>(folder);
   made->options_.on_wait = [to = made->waiting_](const std::string& text) {
     telegrad::MutexLock lock(&to->mutex);
     if (!to->is_asked_for && to->text.empty()) telegrad::LogWarning(text);

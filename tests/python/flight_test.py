@@ -78,6 +78,8 @@ class FlightRecord(unittest.TestCase):
                       workers.refused(telegrad.UsageError, job.dump_flight_record))
         self.assertIn("/proc/none", workers.refused(
             telegrad.Error, lambda: job.dump_flight_record("/proc/none")))
+        self.assertIn("flight_recorder /proc/none", workers.refused(
+            telegrad.UsageError, lambda: telegrad.Job(flight_recorder="/proc/none")))
         self.assertEqual(len(self.start(flight_recorder=self.folder).dump_flight_record()), 2)
 
 

@@ -206,7 +206,9 @@ class Elsewhere(MetricsTest):
     def test_what_cannot_be_is_refused(self):
         for flags, text in ((["--metrics-port", "70000"], "--metrics-port"),
                             (["--metrics-file", "none/job.prom"], "none/job.prom"),
-                            (["--metrics-file", ""], "--metrics-file")):
+                            (["--metrics-file", ""], "--metrics-file"),
+                            (["--flight-recorder", ""], "--flight-recorder"),
+                            (["--flight-recorder", "/proc/none"], "/proc/none")):
             run = self.run_to_end([*SHORT, *flags], code=2)
             self.assertIn(text, run.stderr())
 
