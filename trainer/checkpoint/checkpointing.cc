@@ -436,8 +436,12 @@ absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) {
   }
   resharding_->set_others(std::move(others));
   // As many samples of the epoch are behind; what a part's worker has counted
-  // since the last point is one worker's.
+  // since the last point is one worker's. With --num-batches the epoch may be
+  // over for fewer workers.
   open.cursor.batch = resharding_->BatchAfter(open.cursor.batch);
+  if (const int64_t most = context_.options.num_batches; most > 0) {
+    open.cursor.batch = std::min(open.cursor.batch, most);
+  }
   resharding_->Divide(open.cursor);
   if (context_.store.group().rank() != own_part()) open.cursor.since_point = {};
   return open.cursor;
