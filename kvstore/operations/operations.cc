@@ -16,7 +16,6 @@
 #include "base/status_macros.h"
 #include "kvstore/operations/fusion.h"
 #include "kvstore/operations/negotiation.h"
-#include "kvstore/operations/part.h"
 #include "kvstore/operations/runner.h"
 
 namespace telegrad::operations {
@@ -25,6 +24,23 @@ namespace {
 // Between cycles in which nobody has anything to say.
 constexpr Duration kMaxPatience = std::chrono::milliseconds(20);
 constexpr size_t kMaxRequestBytes = size_t{256} << 20;  // a rank's, in a cycle
+
+// All ranks' texts, of which `bytes` are the sizes, by rank.
+absl::StatusOr<std::vector<std::string>> GatherTexts(
+    Group& world, const std::string& mine, const std::vector<size_t>& bytes) {
+  ASSIGN_OR_RETURN(
+      const Buffer all,
+      Buffer::Create(std::accumulate(bytes.begin(), bytes.end(), size_t{0})));
+  RETURN_IF_ERROR(
+      world.Allgatherv(mine.data(), all.data(), bytes, Dtype::kUint8));
+  std::vector<std::string> texts;
+  const char* at = all.as<char>();
+  for (const size_t size : bytes) {
+    texts.emplace_back(at, size);
+    at += size;
+  }
+  return texts;
+}
 
 // What a kind of operation does not use is the same on all ranks.
 void Normalise(const std::vector<int>& ranks, Request* request) {
@@ -51,23 +67,20 @@ void Normalise(const std::vector<int>& ranks, Request* request) {
 
 }  // namespace
 
-Operations::Operations(std::unique_ptr<Group> world,
-                       const GroupOptions& group_options,
-                       const Options& options)
+Operations::Operations(std::unique_ptr<Group> world, const Options& options)
     : options_(options),
       rank_(world->rank()),
       world_size_(world->world_size()),
       negotiation_(std::make_unique<Negotiation>(rank_, world_size_,
                                                  options.cache_capacity)),
-      runner_(std::make_unique<Runner>(std::move(world), group_options, queue_,
+      runner_(std::make_unique<Runner>(std::move(world), queue_,
                                        !options.timeline.empty())) {
   MutexLock lock(&mutex_);
   sets_[0] = *negotiation_->RanksOf(0);
 }
 
 absl::StatusOr<std::unique_ptr<Operations>> Operations::Make(
-    std::unique_ptr<Group> world, const GroupOptions& group_options,
-    const Options& options) {
+    std::unique_ptr<Group> world, const Options& options) {
   if (options.fusion_bytes < 0 || options.cache_capacity < 0 ||
       options.cycle < Duration::zero() ||
       options.stall_warning < Duration::zero() ||
@@ -75,8 +88,7 @@ absl::StatusOr<std::unique_ptr<Operations>> Operations::Make(
     return absl::InvalidArgumentError(
         "operations: sizes and times must be at least 0");
   }
-  std::unique_ptr<Operations> made(
-      new Operations(std::move(world), group_options, options));
+  std::unique_ptr<Operations> made(new Operations(std::move(world), options));
   RETURN_IF_ERROR(made->CompareOptions());
   made->thread_ = StartThread([operations = made.get()] { operations->Run(); });
   return made;

@@ -36,11 +36,9 @@ struct Options {
 // the other ranks' and runs what is ready, in the same order on all.
 class Operations {
  public:
-  // All ranks of `world`, which was made with `group_options`; nobody else uses
-  // it.
+  // All ranks of `world`, which nobody else uses.
   static absl::StatusOr<std::unique_ptr<Operations>> Make(
-      std::unique_ptr<Group> world, const GroupOptions& group_options,
-      const Options& options);
+      std::unique_ptr<Group> world, const Options& options);
   // Agrees with the others on the end: what is under way ends with an error
   // that names this rank.
   ~Operations();
@@ -58,8 +56,7 @@ class Operations {
   absl::Status RemoveProcessSet(int set);
 
  private:
-  Operations(std::unique_ptr<Group> world, const GroupOptions& group_options,
-             const Options& options);
+  Operations(std::unique_ptr<Group> world, const Options& options);
   absl::Status CompareOptions();
   absl::StatusOr<int64_t> Change(Request request);
   void Run();

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "kvstore/operations/part.h"
 #include "kvstore/operations/scale.h"
 
 namespace telegrad::operations {
@@ -78,9 +77,8 @@ absl::Status PlaceNumber(int64_t value, Submission& mine) {
 
 }  // namespace
 
-Runner::Runner(std::unique_ptr<Group> world, const GroupOptions& group_options,
-               Queue& queue, bool has_timeline)
-    : queue_(queue), rank_(world->rank()), group_options_(group_options) {
+Runner::Runner(std::unique_ptr<Group> world, Queue& queue, bool has_timeline)
+    : queue_(queue), rank_(world->rank()) {
   ProcessSet& all = sets_[0];
   all.member = static_cast<size_t>(rank_);
   all.ranks.resize(static_cast<size_t>(world->world_size()));
@@ -356,7 +354,7 @@ absl::Status Runner::AddSet(const Response& response, Submission* mine) {
   added.member = static_cast<size_t>(
       std::find(added.ranks.begin(), added.ranks.end(), world().rank()) -
       added.ranks.begin());
-  ASSIGN_OR_RETURN(added.group, MakePart(world(), group_options_, added.ranks));
+  ASSIGN_OR_RETURN(added.group, world().Split(added.ranks));
   sets_[static_cast<int>(response.value)] = std::move(added);
   return mine == nullptr ? absl::OkStatus()
                          : PlaceNumber(response.value, *mine);

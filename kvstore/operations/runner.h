@@ -19,9 +19,7 @@ namespace telegrad::operations {
 // `queue`, where it takes requests from and says how they ended.
 class Runner {
  public:
-  // Groups of process sets have `group_options`, as `world` has.
-  Runner(std::unique_ptr<Group> world, const GroupOptions& group_options,
-         Queue& queue, bool has_timeline);
+  Runner(std::unique_ptr<Group> world, Queue& queue, bool has_timeline);
 
   Group& world() { return *sets_.at(0).group; }
   // Batches of Fuse, in the order of all ranks. An error is one of the group,
@@ -66,7 +64,6 @@ class Runner {
 
   Queue& queue_;
   const int rank_;
-  const GroupOptions group_options_;
   std::map<int, ProcessSet> sets_;
   Buffer fusion_;
   Timeline timeline_;

@@ -133,8 +133,8 @@ absl::StatusOr<std::vector<size_t>> CountsOf(const char* what,
 
 }  // namespace
 
-absl::StatusOr<telegrad::GroupOptions> telegrad::c::GroupOptionsOf(
-    telegrad_job* job) {
+absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
+    telegrad_job* job, bool sends) {
   if (job == nullptr) return absl::InvalidArgumentError("job is null");
   RETURN_IF_ERROR(job->owner().Check());
   WorkerGroup* const workers = job->group();
@@ -146,12 +146,7 @@ absl::StatusOr<telegrad::GroupOptions> telegrad::c::GroupOptionsOf(
   options.rank = workers->rank();
   options.world_size = workers->num_workers();
   options.timeout = workers->options().operation_timeout;
-  return options;
-}
-
-absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
-    telegrad_job* job, const GroupOptions& options) {
-  WorkerGroup* const workers = job->group();
+  options.sends = sends;
   const std::string name = absl::StrCat("group ", job->NextGroup());
   absl::StatusOr<std::unique_ptr<Group>> connected =
       Group::Make(options, [&](const std::string& mine, auto) {
@@ -169,11 +164,8 @@ absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
 
 absl::Status telegrad_group::Create(telegrad_job* job,
                                     std::unique_ptr<telegrad_group>* group) {
-  ASSIGN_OR_RETURN(telegrad::GroupOptions options,
-                   telegrad::c::GroupOptionsOf(job));
-  options.sends = true;
   ASSIGN_OR_RETURN(std::unique_ptr<telegrad::Group> connected,
-                   telegrad::c::ConnectGroup(job, options));
+                   telegrad::c::ConnectGroup(job, /*sends=*/true));
   *group = std::make_unique<telegrad_group>();
   (*group)->Set(job->verdict(), std::move(connected));
   return absl::OkStatus();

@@ -8,10 +8,9 @@
 
 namespace telegrad::c {
 
-// Options of a group of the job's workers, after the join.
-absl::StatusOr<GroupOptions> GroupOptionsOf(telegrad_job* job);
-// Such a group, which all make in the same order.
-absl::StatusOr<std::unique_ptr<Group>> ConnectGroup(
-    telegrad_job* job, const GroupOptions& options);
+// A group of the job's workers, which all make in the same order after the
+// join. `sends` as in GroupOptions.
+absl::StatusOr<std::unique_ptr<Group>> ConnectGroup(telegrad_job* job,
+                                                    bool sends);
 
 }  // namespace telegrad::c

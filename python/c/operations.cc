@@ -158,16 +158,13 @@ absl::StatusOr<int64_t> Submit(telegrad_operations* operations,
 absl::Status Create(telegrad_job* job, const telegrad_operations_options* given,
                     std::unique_ptr<telegrad_operations>* operations) {
   ASSIGN_OR_RETURN(ops::Options options, OptionsOf(given));
-  ASSIGN_OR_RETURN(const telegrad::GroupOptions group_options,
-                   telegrad::c::GroupOptionsOf(job));
   ASSIGN_OR_RETURN(std::unique_ptr<telegrad::Group> world,
-                   telegrad::c::ConnectGroup(job, group_options));
+                   telegrad::c::ConnectGroup(job, /*sends=*/false));
   options.timeout = job->options().operation_timeout;
   auto made = std::make_unique<telegrad_operations>();
   made->verdict = job->verdict();
-  ASSIGN_OR_RETURN(
-      made->operations,
-      ops::Operations::Make(std::move(world), group_options, options));
+  ASSIGN_OR_RETURN(made->operations,
+                   ops::Operations::Make(std::move(world), options));
   *operations = std::move(made);
   return absl::OkStatus();
 }

@@ -157,12 +157,12 @@ TEST(Differences, OfOptionsAreFoundAtTheStart) {
       mine.rank = rank;
       auto group = Group::Make(mine, meeting.ExchangeOf(rank));
       ASSERT_THAT(group, IsOk());
-      EXPECT_THAT(Operations::Make(*std::move(group), mine,
-                                   {.fusion_bytes = 100 + rank})
-                      .status(),
-                  StatusIs(StatusCode::kFailedPrecondition,
-                           "rank 0 has fusion_bytes 100 and cache_capacity "
-                           "1024, rank 1 has fusion_bytes 101"));
+      EXPECT_THAT(
+          Operations::Make(*std::move(group), {.fusion_bytes = 100 + rank})
+              .status(),
+          StatusIs(StatusCode::kFailedPrecondition,
+                   "rank 0 has fusion_bytes 100 and cache_capacity "
+                   "1024, rank 1 has fusion_bytes 101"));
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -104,7 +104,7 @@ inline void RunOperations(int ranks,
                     IsOk());
         return;
       }
-      auto operations = Operations::Make(*std::move(group), mine, options);
+      auto operations = Operations::Make(*std::move(group), options);
       ASSERT_THAT(operations, IsOk());
       body(**operations);
     });
