@@ -152,13 +152,13 @@ class Elastic(PlacedTest):
                   "w") as file:
             file.write("s" * 32)
         for flag, value, code, words in (
-                ("--lr", "1", 31, "--lr: worker/0 has 0.05, worker/1 has 1"),
+                ("--lr", "1", 31, "--lr: (worker|server)/0 has 0.05, worker/1 has 1"),
                 ("--secret-file", "secret", 30, "secret")):
             others = [word for name, word in zip(["", *flags], flags)
                       if flag not in (name, word)]
             wrong = self.start([*others, flag, value], env=lost.env)
             self.assertEqual(self.wait(wrong, 120), code, wrong.output())
-            self.assertIn(words, wrong.stderr())
+            self.assertRegex(wrong.stderr(), words)
         self.check_comes_in(first, flags, lost.env, workers=2)
         self.assertRegex(first.stdout(), "worker/1@.* has joined the job; 2 ")
         env = {**lost.env}
