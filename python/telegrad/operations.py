@@ -36,6 +36,15 @@ class Operations:
         operations.wait(handle)                      # `gradient` is the average
         operations.release(handle)
 
+    Args:
+        job: joined; it outlives them.
+        fusion_bytes: allreduces of one kind run as one up to so many; alike on all workers.
+        cycle: seconds until others hear of what was submitted, unless somebody waits for it.
+        cache_capacity: names whose requests cost a bit when they come again; alike on all.
+        stall_warning, stall_deadline: seconds after which what a worker lacks is logged, and
+            ends with an error; 0: never.
+        timeline: a file for Chrome's trace events of what was done, written by `close`.
+
     Raises:
         telegrad.PeerDied: a worker is gone; ``dead`` names it.
         telegrad.Mismatch: workers differ in an operation; the message has both values.
@@ -72,10 +81,27 @@ class Operations:
                prescale: float = 1, postscale: float = 1, root: int = 0,
                splits: Optional[Sequence[int]] = None, process_set: int = 0,
                group: int = 0, group_size: int = 0) -> int:
-        """Begins `kind` ("allreduce", "allgather", "broadcast", "reducescatter",
-        "alltoall", "barrier", "join") of `array` and gives its handle. The result goes
-        into `out`, which may be `array`; without it the library keeps it. Neither is
-        touched by the caller until `wait` has returned."""
+        """Begins it and gives its handle. The caller touches neither array until `wait` has
+        returned.
+
+        Args:
+            kind: "allreduce", "allgather", "broadcast", "reducescatter", "alltoall",
+                "barrier", "join".
+            array: this worker's input; None of a barrier and a join.
+            name: by which workers find it; not that of one under way.
+            out: gets the result, and may be `array`; None: the library keeps it.
+            shape: instead of the array's own; the first dimension is split and joined.
+            op: of reductions: "sum", "min", "max", "product", "average", "adasum".
+            prescale, postscale: factors of inputs of a reduction, and of its result.
+            root: the worker whose array a broadcast gives to all.
+            splits: rows of `array` for each worker, of an alltoall; None: alike.
+            process_set: of `add_process_set`; 0: all workers.
+            group, group_size: requests of one number run together once so many of them are
+                ready; 0: none.
+
+        Raises:
+            telegrad.UsageError: what this worker can see to be wrong.
+        """
         request = OperationRequest()
         LIBRARY.telegrad_operation_request_init(byref(request), sizeof(request))
         fill(request, name=name, prescale=prescale, postscale=postscale, root=root,
@@ -100,13 +126,14 @@ class Operations:
         return handle.value
 
     def poll(self, handle: int) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether that of `handle` has ended, well or not."""
         done = c_int32()
         call("operations_poll", self.handle, handle, byref(done))
         return bool(done.value)
 
     def wait(self, handle: int, timeout: Optional[float] = None) -> None:
-        """Until it has ended; raises its error, and Timeout after `timeout` seconds."""
+        """Until that of `handle` has ended; raises its error, and telegrad.Timeout after
+        `timeout` seconds."""
         left = float("inf") if timeout is None else timeout
         found = status()
         while True:
@@ -121,30 +148,31 @@ class Operations:
                 raise Timeout(f"operation {handle} has not ended in {timeout} s")
 
     def result(self, handle: int) -> "Tuple[int, int]":
-        """Address and number of the result's elements, of one that has ended; both stay
-        until `release`."""
+        """Address and number of elements of the result of `handle`, which has ended; both
+        stay until `release`."""
         data, num = c_void_p(), c_int64()
         call("operations_result", self.handle, handle, byref(data), byref(num), None)
         return data.value or 0, num.value
 
     def rows(self, handle: int) -> "list[int]":
-        """First dimensions of what came from each member, of an allgather or alltoall."""
+        """First dimensions of what came from each member, where `handle` is of an allgather or
+        alltoall."""
         process_set = self._under_way.get(handle, (0,))[0]
         rows = (c_int64 * len(self._members[process_set]))()
         call("operations_result", self.handle, handle, None, None, rows)
         return list(rows)
 
     def number(self, handle: int) -> int:
-        """A join's result: the worker that joined last."""
+        """Where `handle` is of a join: the worker that joined last."""
         return c_int64.from_address(self.result(handle)[0]).value
 
     def cancel(self, handle: int) -> None:
-        """Ends it on all workers that have submitted it, with telegrad.Cancelled, unless
-        it is ready on all before they hear of it."""
+        """Ends that of `handle` on all workers that have submitted it, with
+        telegrad.Cancelled, unless it is ready on all before they hear of it."""
         call("operations_cancel", self.handle, handle)
 
     def release(self, handle: int) -> None:
-        """Forgets it; it is unknown from now on."""
+        """Forgets `handle`, which is unknown from now on."""
         call("operations_release", self.handle, handle)
         self._under_way.pop(handle, None)
 
@@ -159,7 +187,7 @@ class Operations:
         return number.value
 
     def remove_process_set(self, number: int) -> None:
-        """All workers call it."""
+        """All workers call it, with a `number` of `add_process_set`."""
         interruptible(lambda: call("operations_remove_process_set", self.handle, number),
                       self._job.interrupt)
 

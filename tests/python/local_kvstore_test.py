@@ -128,7 +128,7 @@ class LocalKVStore(unittest.TestCase):
         """Values go to the store with the first operation, all together."""
         kv = telegrad.kvstore.create("local")
         kv.init("w", full(1))
-        for keys, values, text in ((["a", "b"], [full(2), np.zeros(6)], "<f8.*cast"),
+        for keys, values, text in ((["a", "b"], [full(2), np.zeros(6)], "float64.*cast"),
                                    (["a", "b"], [full(2), np.zeros(6, np.int32)], "integers"),
                                    (["a", "b c"], [full(2), full(2)], "'b c'.*letters"),
                                    (["a", "w"], [full(2), full(2)], "'w'.*once")):
