@@ -52,7 +52,8 @@ def codecs() -> List[Dict[str, Any]]:
 
 def dump_flight_record(folder: Optional[str] = None) -> List[str]:
     """`Job.dump_flight_record` of all open jobs of this process, those of hooks and stores
-    among them: who waits for whom, at any time, from any thread."""
+    among them: who waits for whom, at any time, from any thread. Into `folder`; None: that of
+    `flight_recorder` of each job. Gives the files."""
     return [file for job in _open_jobs() for file in job.dump_flight_record(folder)]
 
 

@@ -19,6 +19,11 @@ class BackendOptions:
     """Of a process group, as `pg_options` of `init_process_group` and `new_group`; all
     ranks give the same.
 
+    Example::
+
+        options = telegrad.torch.BackendOptions("int4", min_bytes=1024)
+        group = torch.distributed.new_group(pg_options=options)
+
     Args:
         codec: of sums (and means) of float32, docs/codecs.md, with error feedback; None:
             $TELEGRAD_BACKEND_CODEC, else "none".
@@ -42,6 +47,7 @@ class BackendOptions:
         self.job_options: Dict[str, Any] = dict(job_options)
 
     def is_compressed(self) -> bool:
+        """Whether sums go through a codec."""
         return self.codec != "none"
 
     def settings(self) -> Dict[str, Any]:
