@@ -38,8 +38,9 @@ T Typed(int rank, size_t i) {
   const int value = ValueAt(rank, i);
   if constexpr (std::is_same_v<T, bool>) return value > 0;
   if constexpr (std::is_floating_point_v<T>) return static_cast<T>(value);
-  return static_cast<T>(static_cast<T>(value) *
-                        static_cast<T>(std::numeric_limits<T>::max() / 3));
+  return static_cast<T>(
+      static_cast<uint64_t>(value) *
+      static_cast<uint64_t>(std::numeric_limits<T>::max() / 3));
 }
 
 template <typename T>
