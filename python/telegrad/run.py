@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m telegrad.run", description=(__doc__ or "").split("::")[0],
         epilog="Start all ranks by torchrun. docs/pytorch.md explains the options; "
-               "telegrad.torch.State has all.")
+               "telegrad.torch.State has all.", allow_abbrev=False)
     parser.add_argument("--version", action="version",
                         version=LIBRARY.telegrad_version().decode())
     parser.add_argument("--horovod", action="store_true",

@@ -105,6 +105,12 @@ class Run(unittest.TestCase):
                     for runner in ((), ("-m", "telegrad.run"))]
                 self.assertEqual(alone, compressed)
 
+    def test_half_an_option_is_none(self):
+        half = subprocess.run([sys.executable, "-B", "-m", "telegrad.run", "--gc-typ", "int2",
+                               "script.py"], timeout=60, capture_output=True, text=True)
+        self.assertEqual(half.returncode, 2)
+        self.assertIn("--gc-typ", half.stderr)
+
     def test_rank_0_is_warned_of_adam_with_two_bits(self):
         (_, _, err), (_, _, other) = self.ranks(adam)
         self.assertIn("2bit with AdamW", err)
