@@ -114,6 +114,32 @@ def left_at_most(counts):
     return now
 
 
+class EndsSlowly:
+    """Keeps the interpreter's end going for a while."""
+
+    def __init__(self):
+        self.sleep = time.sleep
+
+    def __del__(self):
+        self.sleep(1)
+
+
+def future_at_the_end(_):
+    """A future is being set when the interpreter ends."""
+    dist.init_process_group("gloo")
+    model, state = compressed()
+    step(model)
+    sys.ends_slowly = EndsSlowly()
+    future = torch.futures.Future()
+    future.then(lambda _, sleep=time.sleep: sleep(0.5))
+
+    def complete():
+        with state._in_torch:
+            future.set_result(None)
+    threading.Thread(target=complete, daemon=True).start()
+    time.sleep(0.1)
+
+
 class InOrder(list):
     """In place of a set, whose order is any."""
 
@@ -173,6 +199,10 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(code, 0, err)
             self.assertNotIn("have not left", err)
 
+    def test_a_future_that_is_set_at_the_end_aborts_nobody(self):
+        for code, _, err in self.ranks(future_at_the_end).wait():
+            self.assertEqual(code, 0, err)
+
     def test_a_model_with_a_hook_is_refused_and_leaves_nothing(self):
         for texts in self.ranks(has_a_hook).results():
             for text in texts:
@@ -181,4 +211,4 @@ class Lifecycle(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        forks, many, dropped, never_closed, has_a_hook)})
+        forks, many, dropped, never_closed, future_at_the_end, has_a_hook)})

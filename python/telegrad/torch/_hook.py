@@ -181,6 +181,7 @@ class State:
         self._buffers: List[Any] = []  # of this step
         self._changed = threading.Condition()
         self._closes = threading.Lock()
+        self._in_torch = threading.Lock()
         self._has_callback = False
         self.steps = 0
         self.waited_s = 0.0
@@ -413,7 +414,8 @@ class State:
             if error is not None:
                 self._note(error)
             if future is not None:
-                future.set_result(buffer)
+                with self._in_torch:
+                    future.set_result(buffer)
             if self._choice is not None:
                 self._choice.end()
             with self._changed:
@@ -634,8 +636,12 @@ def hook(state, bucket):  # type: ignore[no-untyped-def]
 
 def _sum_up_all() -> None:
     for state in states():
-        # After an error the job fails, and nobody leaves it in order.
-        if isinstance(state, State) and state._pid == os.getpid() and not is_failing():
+        if not isinstance(state, State) or state._pid != os.getpid():
+            continue
+        # No future is set any more: Python ends a thread that lives after its end within C++,
+        # too, which aborts the process.
+        state._in_torch.acquire(timeout=3)
+        if not is_failing():  # else the job fails, and nobody leaves it in order
             with state._closes:
                 if state._store._handle:
                     state._sum_up()  # what is open then, exit() closes
