@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import workers
@@ -238,6 +239,15 @@ def waits(_):
         dist.recv(torch.ones(1), 1)
 
 
+def ends_at_once(_):
+    """A future of the backend is being set when the interpreter ends."""
+    dist.init_process_group("telegrad")
+    sys.ends_slowly = workers.EndsSlowly()
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    work.get_future().then(lambda _, sleep=time.sleep: sleep(0.5))
+    time.sleep(0.2)
+
+
 def differs(_):
     os.environ["TELEGRAD_BACKEND_CODEC"] = "int4" if RANK else "2bit"
     return workers.refused(telegrad.Mismatch, lambda: dist.init_process_group("telegrad"))
@@ -279,6 +289,10 @@ class C10d(unittest.TestCase):
         self.assertEqual(code, 33, other)
         self.assertIn("worker 1: Ctrl-C", other)
 
+    def test_a_future_that_is_set_at_the_end_aborts_nobody(self):
+        for code, _, err in self.ranks(ends_at_once).wait():
+            self.assertEqual(code, 0, err)
+
     def test_other_options_are_named(self):
         for text in self.ranks(differs).results():
             self.assertRegex(text, "codec: rank 0 has 2bit, rank 1 has int4")
@@ -304,4 +318,4 @@ class C10d(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        collectives, trains, dies, waits, differs)})
+        collectives, trains, dies, waits, ends_at_once, differs)})

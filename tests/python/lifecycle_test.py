@@ -114,22 +114,12 @@ def left_at_most(counts):
     return now
 
 
-class EndsSlowly:
-    """Keeps the interpreter's end going for a while."""
-
-    def __init__(self):
-        self.sleep = time.sleep
-
-    def __del__(self):
-        self.sleep(1)
-
-
 def future_at_the_end(_):
     """A future is being set when the interpreter ends."""
     dist.init_process_group("gloo")
     model, state = compressed()
     step(model)
-    sys.ends_slowly = EndsSlowly()
+    sys.ends_slowly = workers.EndsSlowly()
     future = torch.futures.Future()
     future.then(lambda _, sleep=time.sleep: sleep(0.5))
 

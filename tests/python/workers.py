@@ -59,6 +59,16 @@ def refused(kind, work):
     raise AssertionError(f"no {kind}")
 
 
+class EndsSlowly:
+    """Keeps the interpreter's end going for a while."""
+
+    def __init__(self):
+        self.sleep = time.sleep
+
+    def __del__(self):
+        self.sleep(1)
+
+
 class Forked:
     """A process that runs a Python file, with the part of Popen that tests use. It is a fork
     of the test's process from before its tests, which has imported what the file imports:
