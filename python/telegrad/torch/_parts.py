@@ -102,7 +102,8 @@ def _group_of_host(hosts: List[List[int]], group: Any) -> Any:
     """Of the ranks of this one's, by all ranks' numbers."""
     own = dist.get_rank()
     is_whole = sum(map(len, hosts)) == dist.get_world_size()
-    options = {} if is_whole else {_IS_LOCAL: True, "backend": dist.get_backend(group)}
+    options: Dict[str, Any] = {} if is_whole else {
+        _IS_LOCAL: True, "backend": dist.get_backend(group)}
     made = [(ranks, dist.new_group(ranks, **options)) for ranks in hosts
             if is_whole or own in ranks]
     return next(each for ranks, each in made if own in ranks)
@@ -147,7 +148,7 @@ class Parts:
             yield
             return
         if self._stream is None:
-            self._stream = torch.cuda.Stream(buffer.device)
+            self._stream = torch.cuda.Stream(buffer.device)  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream(buffer.device))
         with torch.cuda.stream(self._stream):
             yield
