@@ -18,6 +18,7 @@ except ImportError as why:
 
 import telegrad
 import telegrad.torch
+from telegrad.torch._futures import set_result
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 RANK = int(os.environ.get("RANK", -1))
@@ -123,10 +124,7 @@ def future_at_the_end(_):
     future = torch.futures.Future()
     future.then(lambda _, sleep=time.sleep: sleep(0.5))
 
-    def complete():
-        with state._in_torch:
-            future.set_result(None)
-    threading.Thread(target=complete, daemon=True).start()
+    threading.Thread(target=set_result, args=(future, None), daemon=True).start()
     time.sleep(0.1)
 
 

@@ -24,6 +24,7 @@ from ._auto import Choice, OptimizerCheck
 from ._bucket import Bucket, pattern_of, unwrapped
 from ._dropped import close_when_dropped
 from ._forward import ForwardWatch, watch_forward
+from ._futures import set_result
 from ._meeting import check_names, is_first_of, job_of_group, job_of_store
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
 from ._normal import multiply
@@ -181,7 +182,6 @@ class State:
         self._buffers: List[Any] = []  # of this step
         self._changed = threading.Condition()
         self._closes = threading.Lock()
-        self._in_torch = threading.Lock()
         self._has_callback = False
         self.steps = 0
         self.waited_s = 0.0
@@ -414,8 +414,7 @@ class State:
             if error is not None:
                 self._note(error)
             if future is not None:
-                with self._in_torch:
-                    future.set_result(buffer)
+                set_result(future, buffer)
             if self._choice is not None:
                 self._choice.end()
             with self._changed:
@@ -636,12 +635,8 @@ def hook(state, bucket):  # type: ignore[no-untyped-def]
 
 def _sum_up_all() -> None:
     for state in states():
-        if not isinstance(state, State) or state._pid != os.getpid():
-            continue
-        # No future is set any more: Python ends a thread that lives after its end within C++,
-        # too, which aborts the process.
-        state._in_torch.acquire(timeout=3)
-        if not is_failing():  # else the job fails, and nobody leaves it in order
+        # After an error the job fails, and nobody leaves it in order.
+        if isinstance(state, State) and state._pid == os.getpid() and not is_failing():
             with state._closes:
                 if state._store._handle:
                     state._sum_up()  # what is open then, exit() closes

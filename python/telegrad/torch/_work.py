@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import _thread
-import atexit
 import threading
 import time
 from datetime import timedelta
@@ -13,12 +12,11 @@ import torch
 from torch._C._distributed_c10d import Work as _C10dWork
 
 from ..errors import Timeout, WrongOrder
+from ._futures import set_result
 
 _IDLE_S = 2.0
 _MAX_KEPT = 64  # works that nobody has waited for yet
 _mutex = threading.Lock()  # of all futures
-_being_set: List[Any] = []  # futures, on threads of groups
-_ends = False
 
 
 class Work(_C10dWork):
@@ -52,7 +50,7 @@ class Work(_C10dWork):
             self._is_done, future = True, self._future
         self._pending.release()
         if future is not None:
-            _set(future)
+            set_result(future, None)
 
     def wait(self, timeout: Any = None) -> bool:
         """
@@ -130,29 +128,6 @@ def seconds_of(timeout: Any, standard: float) -> float:
     if timeout is None:
         return standard
     return float(timeout.total_seconds() if isinstance(timeout, timedelta) else timeout)
-
-
-def _set(future: Any) -> None:
-    """Not after Python's end, which aborts a process with a thread of its own within C++."""
-    with _mutex:
-        if _ends:
-            return
-        _being_set.append(future)
-    try:
-        future.set_result(None)
-    finally:
-        with _mutex:
-            _being_set.remove(future)
-
-
-def _wait_for_futures() -> None:
-    global _ends
-    with _mutex:
-        _ends = True
-    wait_until(lambda: not _being_set, time.monotonic() + 3)
-
-
-atexit.register(_wait_for_futures)
 
 
 class Lanes:
