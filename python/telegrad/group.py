@@ -10,16 +10,15 @@ from ._library import LIBRARY, call, interruptible
 from .errors import Error, UsageError, WrongOrder
 from .job import Job
 
-SUM, MIN, MAX, PRODUCT = range(4)
+OPS = ("sum", "min", "max", "product")  # by telegrad_reduce_op
 _UNAVAILABLE = 5  # TELEGRAD_UNAVAILABLE
 _PATIENCE_S = 3.0  # of one that ends, until it has left
-_OPS = {"sum": SUM, "min": MIN, "max": MAX, "product": PRODUCT}
 
 
-def _op(name: str) -> int:
-    if name not in _OPS:
-        raise UsageError(f"op {name!r}: there are {', '.join(_OPS)}")
-    return _OPS[name]
+def number_of(what: str, name: str, names: Sequence[str]) -> int:
+    if name not in names:
+        raise UsageError(f"{what} {name!r}: there are {', '.join(names)}")
+    return names.index(name)
 
 
 class Group:
@@ -71,7 +70,7 @@ class Group:
     def allreduce(self, array: Any, op: str = "sum") -> Any:
         """Fills `array` [n] with the `op` ("sum", "min", "max", "product") over ranks;
         gives it."""
-        tensor, number = tensor_in_order(array, writes=True), _op(op)
+        tensor, number = tensor_in_order(array, writes=True), number_of("op", op, OPS)
         self._run(lambda: call("group_allreduce", self.handle, byref(tensor), number))
         return array
 
@@ -101,7 +100,7 @@ class Group:
         """Fills `out` [counts[rank]] with the `op` over ranks of this rank's block of
         `array` [sum of counts]; gives it. Without `counts` blocks are equal."""
         tensor, to = tensor_in_order(array), tensor_in_order(out, writes=True)
-        numbers, number = self._counts("counts", counts), _op(op)
+        numbers, number = self._counts("counts", counts), number_of("op", op, OPS)
         self._run(lambda: call("group_reduce_scatter", self.handle, byref(tensor),
                                byref(to), numbers, number))
         return out

@@ -9,18 +9,14 @@ from ._arrays import tensor_in_order
 from ._library import (LIBRARY, PENDING, SLICE_S, OperationRequest, OperationsOptions,
                        call, encoded, error_of, fill, interruptible, status)
 from .errors import Timeout, UsageError, WrongOrder
+from .group import OPS as GROUP_OPS
+from .group import number_of
 from .job import Job
 
 KINDS = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall", "barrier",
          "join")
-OPS = ("sum", "min", "max", "product", "average", "adasum")
+OPS = (*GROUP_OPS, "average", "adasum")
 _BARRIER = KINDS.index("barrier")
-
-
-def _number(what: str, name: str, names: Tuple[str, ...]) -> int:
-    if name not in names:
-        raise UsageError(f"{what} {name!r}: there are {', '.join(names)}")
-    return names.index(name)
 
 
 class Operations:
@@ -106,8 +102,8 @@ class Operations:
         LIBRARY.telegrad_operation_request_init(byref(request), sizeof(request))
         fill(request, name=name, prescale=prescale, postscale=postscale, root=root,
              process_set=process_set, group_size=group_size, group=group)
-        request.operation = _number("operation", kind, KINDS)
-        request.op = _number("op", op, OPS)
+        request.operation = number_of("operation", kind, KINDS)
+        request.op = number_of("op", op, OPS)
         if request.operation < _BARRIER:
             if array is None:
                 raise UsageError(f"{kind} {name!r} without an array")
