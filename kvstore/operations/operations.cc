@@ -95,18 +95,14 @@ absl::StatusOr<std::unique_ptr<Operations>> Operations::Make(
 }
 
 absl::Status Operations::CompareOptions() {
-  using Values = std::array<int32_t, 3>;
-  const Values mine = {static_cast<int32_t>(options_.fusion_bytes),
-                       static_cast<int32_t>(options_.fusion_bytes >> 32),
-                       static_cast<int32_t>(options_.cache_capacity)};
+  using Values = std::array<int64_t, 2>;
+  const Values mine = {options_.fusion_bytes, options_.cache_capacity};
   std::vector<Values> all(static_cast<size_t>(world_size_));
   RETURN_IF_ERROR(runner_->world().Allgather(mine.data(), all.data(),
-                                             mine.size(), Dtype::kInt32));
+                                             mine.size(), Dtype::kInt64));
   const auto text = [](const Values& values) {
-    return absl::StrCat("fusion_bytes ",
-                        static_cast<uint32_t>(values[0]) |
-                            static_cast<int64_t>(values[1]) << 32,
-                        " and cache_capacity ", values[2]);
+    return absl::StrCat("fusion_bytes ", values[0], " and cache_capacity ",
+                        values[1]);
   };
   for (int i = 0; i < world_size_; ++i) {
     const Values& other = all[static_cast<size_t>(i)];
@@ -233,9 +229,8 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
   if (is_stopping_) negotiation_->Stop();
   const std::vector<uint64_t>& mine = negotiation_->notice();
   std::vector<uint64_t> notices(mine.size() * static_cast<size_t>(world_size_));
-  // Words as pairs of int32, which every backend has.
   RETURN_IF_ERROR(runner_->world().Allgather(mine.data(), notices.data(),
-                                             2 * mine.size(), Dtype::kInt32));
+                                             mine.size(), Dtype::kInt64));
   *is_busy = std::any_of(notices.begin(), notices.end(),
                          [](uint64_t word) { return word != 0; });
   ASSIGN_OR_RETURN(const std::vector<std::string> requests,

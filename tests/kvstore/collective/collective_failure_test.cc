@@ -17,15 +17,6 @@ namespace {
 
 using absl::StatusCode;
 
-GroupOptions Options(int ranks) {
-  GroupOptions options;
-  options.transport.name = "inproc";
-  options.world_size = ranks;
-  options.chunk_bytes = 4096;
-  options.timeout = std::chrono::seconds(20);
-  return options;
-}
-
 absl::Status Sum(Group& group, float* data, size_t count,
                  CollectiveSettings settings = {}) {
   return group.Allreduce(data, count, Dtype::kFloat32, ReduceOp::kSum,
@@ -46,7 +37,7 @@ absl::Status Split(Group& group, std::vector<int> ranks) {
 
 // A rank that has returned need not come back for what it sent to arrive.
 TEST(DistantRanks, NobodyWaitsForOneThatHasReturned) {
-  GroupOptions options = Options(2);
+  GroupOptions options = InprocOptions(2);
   options.transport.link_latency_s = 5e-3;
   std::barrier returned(2);
   RunRanks(options, [&returned](Group& group) {
@@ -78,8 +69,8 @@ TEST_P(Disagreement, IsAnErrorOfAllRanksThatNamesBoth) {
   const auto& [difference, ranks] = GetParam();
   // Nobody fails while others still connect.
   std::barrier connected(ranks);
-  RunRanks(Options(ranks), [&difference = difference,
-                            &connected](Group& group) {
+  RunRanks(InprocOptions(ranks), [&difference = difference,
+                                  &connected](Group& group) {
     std::vector<float> data(200000, 1);
     connected.arrive_and_wait();
     absl::Status status = group.rank() == 0
@@ -175,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Disagreement,
 TEST(CollectiveFailure, OtherSizesOfAnAlltoallvAreNamed) {
   for (const size_t count : {size_t{0}, size_t{10}, size_t{100000}}) {
     std::barrier connected(3);
-    RunRanks(Options(3), [&](Group& group) {
+    RunRanks(InprocOptions(3), [&](Group& group) {
       std::vector<float> in(300003), out(300003);
       std::vector<size_t> sends(3, count), receives(3, count);
       if (group.rank() == 1) sends[2] = count + 1;
@@ -198,7 +189,7 @@ TEST(CollectiveFailure, SettingsThatDifferAreRefusedBeforeAnythingElse) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      GroupOptions options = Options(2);
+      GroupOptions options = InprocOptions(2);
       options.rank = rank;
       if (rank == 1) options.chunk_bytes = 8192;
       EXPECT_THAT(Group::Make(options, meeting.ExchangeOf(rank)),
@@ -210,7 +201,7 @@ TEST(CollectiveFailure, SettingsThatDifferAreRefusedBeforeAnythingElse) {
 
 TEST(CollectiveFailure, LostRankIsNamedByAllOthers) {
   for (const size_t count : {size_t{10}, size_t{200000}}) {
-    RunRanks(Options(4), [&](Group& group) {
+    RunRanks(InprocOptions(4), [&](Group& group) {
       std::vector<float> data(count, 1);
       // Goes away; others may hear of it before their barrier ends.
       absl::Status status = group.Barrier();
@@ -224,7 +215,7 @@ TEST(CollectiveFailure, LostRankIsNamedByAllOthers) {
 
 TEST(CollectiveFailure, RankThatNeverComesIsNamedAtTheDeadline) {
   std::atomic<int> num_failed{0};
-  RunRanks(Options(3), [&](Group& group) {
+  RunRanks(InprocOptions(3), [&](Group& group) {
     group.set_timeout(std::chrono::milliseconds(200));
     std::vector<float> data(200000, 1);
     if (group.rank() == 2) {  // there, but in no collective
@@ -241,7 +232,7 @@ TEST(CollectiveFailure, RankThatNeverComesIsNamedAtTheDeadline) {
 }
 
 TEST(CollectiveFailure, MissingRankIsNamedWhenTheGroupIsMade) {
-  GroupOptions options = Options(2);
+  GroupOptions options = InprocOptions(2);
   options.timeout = std::chrono::milliseconds(100);
   const auto group =
       Group::Make(options,
@@ -255,7 +246,7 @@ TEST(CollectiveFailure, MissingRankIsNamedWhenTheGroupIsMade) {
 
 TEST(CollectiveFailure, FailedExchangeIsReported) {
   const auto group =
-      Group::Make(Options(2),
+      Group::Make(InprocOptions(2),
                   [](const std::string&,
                      TimePoint) -> absl::StatusOr<std::vector<std::string>> {
                     return absl::UnavailableError("no store");
@@ -264,11 +255,11 @@ TEST(CollectiveFailure, FailedExchangeIsReported) {
 }
 
 TEST(CollectiveFailure, ImpossibleOptionsAreRefused) {
-  GroupOptions options = Options(2);
+  GroupOptions options = InprocOptions(2);
   options.rank = 2;
   EXPECT_THAT(Group::Make(options, nullptr),
               StatusIs(StatusCode::kInvalidArgument, "rank 2 of 2"));
-  options = Options(2);
+  options = InprocOptions(2);
   options.chunk_bytes = 1;
   EXPECT_THAT(Group::Make(options, nullptr),
               StatusIs(StatusCode::kInvalidArgument, "chunk_bytes 1"));
@@ -285,7 +276,7 @@ TEST(CollectiveEnd, NobodyNeedsTheProgressOfRanksThatAreDone) {
                           absl::StrCat(transport, ": not in"))) {
       continue;
     }
-    GroupOptions options = Options(3);
+    GroupOptions options = InprocOptions(3);
     options.transport.name = transport;
     options.transport.tls = tls;
     std::barrier pause(options.world_size);

@@ -43,6 +43,15 @@ class Meeting {
   size_t num_come_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+inline GroupOptions InprocOptions(int ranks) {
+  GroupOptions options;
+  options.transport.name = "inproc";
+  options.world_size = ranks;
+  options.chunk_bytes = 4096;
+  options.timeout = std::chrono::seconds(20);
+  return options;
+}
+
 using MakeGroup = std::function<absl::StatusOr<std::unique_ptr<Group>>(
     const GroupOptions&, const AddressExchange&)>;
 

@@ -10,15 +10,6 @@
 namespace telegrad::testing {
 namespace {
 
-GroupOptions Options(int ranks) {
-  GroupOptions options;
-  options.transport.name = "inproc";
-  options.world_size = ranks;
-  options.chunk_bytes = 4096;
-  options.timeout = std::chrono::seconds(20);
-  return options;
-}
-
 // What stands at a group's listener and is no rank of it.
 class Stranger : public TransportHandler {
  public:
@@ -36,7 +27,7 @@ TEST(CollectiveStrangers, StrangersDisturbNobody) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      GroupOptions options = Options(2);
+      GroupOptions options = InprocOptions(2);
       options.rank = rank;
       Stranger stranger;
       const auto context = *MakeTransport(options.transport, &stranger);
@@ -70,7 +61,7 @@ TEST(CollectiveStrangers, WhoHasNoKeyIsNoRank) {
     void OnClosed(EndpointId, const absl::Status&) override { is_cut = true; }
     bool has_heard = false, is_cut = false;
   };
-  GroupOptions options = Options(2);
+  GroupOptions options = InprocOptions(2);
   options.transport.name = "tcp";
   options.transport.key = MakeConnectionKey("the job's");
   Meeting meeting(2);
@@ -118,7 +109,7 @@ TEST(CollectiveStrangers, IdleStrangersKeepNoRankOut) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      GroupOptions options = Options(2);
+      GroupOptions options = InprocOptions(2);
       options.rank = rank;
       Stranger stranger;
       const auto idle = *MakeTransport(options.transport, &stranger);

@@ -61,11 +61,7 @@ TEST_P(Collective, MessagesComeInAnyOrderBesideCollectives) {
 }
 
 GroupOptions Options(int ranks) {
-  GroupOptions options;
-  options.transport.name = "inproc";
-  options.world_size = ranks;
-  options.chunk_bytes = 4096;
-  options.timeout = std::chrono::seconds(20);
+  GroupOptions options = InprocOptions(ranks);
   options.sends = true;
   return options;
 }
