@@ -26,18 +26,6 @@ bool IsScaled(const Request& request) {
   return request.prescale != 1 || request.postscale != 1;
 }
 
-absl::Status CheckShape(const Request& request) {
-  int64_t elems = 1;
-  for (const int64_t size : request.shape) {
-    if (size < 0 || (size > 0 && elems > kMaxElems / size)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a tensor of shape ", ShapeText(request.shape)));
-    }
-    elems *= std::max<int64_t>(size, 1);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckReduction(const Request& request) {
   if (request.op == Op::kAdasum &&
       (request.kind != Kind::kAllreduce || !IsFloat(request.dtype))) {
@@ -103,6 +91,18 @@ absl::Status Alike(const std::vector<Peer>& peers, const char* what,
 
 }  // namespace
 
+absl::Status CheckShape(const std::vector<int64_t>& shape) {
+  int64_t elems = 1;
+  for (const int64_t size : shape) {
+    if (size < 0 || (size > 0 && elems > kMaxElems / size)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a tensor of shape ", ShapeText(shape)));
+    }
+    elems *= std::max<int64_t>(size, 1);
+  }
+  return absl::OkStatus();
+}
+
 std::string RanksText(const std::vector<int>& ranks) {
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
                       absl::StrJoin(ranks, ", "));
@@ -128,7 +128,7 @@ absl::Status CheckRequest(const Request& request, const std::vector<int>& ranks,
         absl::StrCat("group ", request.group, " of ", request.group_size,
                      " requests: both are 0, or none"));
   }
-  RETURN_IF_ERROR(CheckShape(request));
+  RETURN_IF_ERROR(CheckShape(request.shape));
   const auto members = static_cast<int64_t>(ranks.size());
   switch (request.kind) {
     case Kind::kAllreduce:

@@ -56,6 +56,8 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
+// Whether a tensor may be of that shape: at most 2^48 elements.
+absl::Status CheckShape(const std::vector<int64_t>& shape);
 // Elements of a tensor of `shape`, and of one row of it.
 int64_t NumElems(const std::vector<int64_t>& shape);
 int64_t RowElems(const std::vector<int64_t>& shape);

@@ -65,18 +65,7 @@ namespace {
 
 absl::Status CheckHostTensor(const telegrad_tensor* tensor) {
   if (tensor == nullptr) return absl::InvalidArgumentError("tensor is null");
-  RETURN_IF_ERROR(telegrad::c::CheckTensor(*tensor, /*has_data=*/true));
-  if (tensor->device >= 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("a tensor of GPU ", tensor->device,
-                     ": collectives are of host memory; copy it first"));
-  }
-  const size_t size = telegrad::SizeOf(static_cast<Dtype>(tensor->dtype));
-  if (reinterpret_cast<uintptr_t>(tensor->data) % size == 0) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a tensor at an address that is no multiple of ", size));
+  return telegrad::c::CheckHostTensor(*tensor, "collectives");
 }
 
 absl::Status CheckOp(int32_t op) {

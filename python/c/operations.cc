@@ -47,21 +47,6 @@ absl::StatusOr<ops::Options> OptionsOf(
 }
 
 // Of a tensor that may have no data.
-absl::Status CheckOperand(const telegrad_tensor& tensor, bool has_data) {
-  RETURN_IF_ERROR(telegrad::c::CheckTensor(tensor, has_data));
-  if (tensor.device >= 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("a tensor of GPU ", tensor.device,
-                     ": operations are of host memory; copy it first"));
-  }
-  const size_t size = telegrad::SizeOf(static_cast<Dtype>(tensor.dtype));
-  if (reinterpret_cast<uintptr_t>(tensor.data) % size == 0) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a tensor at an address that is no multiple of ", size));
-}
-
 absl::Status CopyArrays(const telegrad_operation_request& request,
                         ops::Request* to) {
   if (request.num_dims < 0 ||
@@ -92,17 +77,11 @@ int64_t ResultElems(const ops::Request& request, int64_t in_elems) {
 
 absl::Status FillTensors(const telegrad_operation_request& request,
                          ops::Submission* to) {
-  RETURN_IF_ERROR(CheckOperand(request.in, /*has_data=*/true));
+  RETURN_IF_ERROR(telegrad::c::CheckHostTensor(request.in, "operations"));
   to->request.dtype = static_cast<Dtype>(request.in.dtype);
   const std::vector<int64_t>& shape = to->request.shape;
-  int64_t elems = 1;
-  for (const int64_t dim : shape) {
-    if (dim < 0 || (dim > 0 && elems > (int64_t{1} << 48) / dim)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a tensor with a dimension of ", dim));
-    }
-    elems *= dim;
-  }
+  RETURN_IF_ERROR(ops::CheckShape(shape));
+  const int64_t elems = ops::NumElems(shape);
   if (elems != request.in.num_elems) {
     return absl::InvalidArgumentError(absl::StrCat("a shape of ", elems,
                                                    " elements for a tensor of ",
@@ -110,7 +89,7 @@ absl::Status FillTensors(const telegrad_operation_request& request,
   }
   to->in = request.in.data;
   if (request.out.data == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckOperand(request.out, /*has_data=*/true));
+  RETURN_IF_ERROR(telegrad::c::CheckHostTensor(request.out, "operations"));
   const int64_t wanted = ResultElems(to->request, elems);
   if (request.out.dtype != request.in.dtype ||
       (wanted >= 0 && request.out.num_elems != wanted)) {
