@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -244,8 +245,9 @@ def ends_at_once(_):
     dist.init_process_group("telegrad")
     sys.ends_slowly = workers.EndsSlowly()
     work = dist.all_reduce(torch.ones(3), async_op=True)
-    work.get_future().then(lambda _, sleep=time.sleep: sleep(0.5))
-    time.sleep(0.2)
+    begun = threading.Event()
+    work.get_future().then(lambda _, sleep=time.sleep: (begun.set(), sleep(0.5)))
+    begun.wait(30)
 
 
 def differs(_):
