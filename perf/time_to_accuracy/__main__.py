@@ -1,16 +1,17 @@
-"""Time to an accuracy on MNIST: Telegrad's trainer beside PyTorch's DDP over gloo.
+"""Time to an accuracy: Telegrad's trainer beside PyTorch's DDP over gloo.
 
-    python3 perf/time_to_accuracy --build build/release --data DIR [--rate 1gbit]
+    python3 perf/time_to_accuracy --build build/release --data mnist:DIR [--rate 1gbit]
 
-Makes two network namespaces joined by a shaped link (root), and in each of `--repeats`
-rounds trains once with every contestant; the round is the seed. A contestant is ddp,
-ddp_fp16 (DDP's own hook) or a setting of telegrad-train's --compare; after all of them
-+lr= may follow. Evaluations are not timed. Writes a table as Markdown and JSON to
-perf/results, and says where.
+Makes two network namespaces joined by a shaped link (root), and in each of `--repeats` rounds
+trains once with every contestant; the round is the seed. A contestant is ddp, one of DDP's own
+hooks (ddp_fp16, ddp_powersgd) or a setting of telegrad-train's --compare; after all of them
++lr= may follow. All have momentum 0.9. Evaluations are not timed. Writes a table as Markdown
+and JSON to perf/results, and says where.
 """
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -47,15 +48,15 @@ class Contestant:
 
     def words(self, address, run):
         given = self.options
-        if self.kind in ("ddp", "ddp_fp16"):
+        if self.kind.startswith("ddp"):
             return [TORCH_PYTHON, os.path.join(HERE, "torch_train.py"),
-                    "fp16" if self.kind == "ddp_fp16" else "float32", given.layers,
+                    self.kind[4:] or "float32", given.network,
                     given.data, str(given.batch_size), self.rate, str(run.seed),
                     str(given.epoch_steps), str(given.epochs), given.target]
         return [sys.executable, os.path.join(HERE, "trainer.py"), self.folder,
                 given.target, os.path.abspath(
                     os.path.join(given.build, "trainer", "telegrad-train")),
-                "--network", "mlp:" + given.layers, "--data", "mnist:" + given.data,
+                "--network", given.network, "--data", given.data,
                 "--batch-size", str(given.batch_size), "--lr", given.lr,
                 "--num-batches", str(given.epoch_steps), "--num-epochs",
                 str(given.epochs), "--seed", str(run.seed), "--threads", "1",
@@ -70,8 +71,10 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", default="build/release",
                         help="folder of the build with telegrad-train")
-    parser.add_argument("--data", required=True, help="folder of MNIST's four files")
-    parser.add_argument("--layers", default="4096,4096", help="widths of the network")
+    parser.add_argument("--data", required=True,
+                        help="mnist:DIR, or for vgg11 cifar10:DIR")
+    parser.add_argument("--network", default="mlp:4096,4096",
+                        help="mlp:WIDTH,... or vgg11:maps=N")
     parser.add_argument("--rate", default="1gbit",
                         help="of each link, as tc takes it; none: unshaped")
     parser.add_argument("--burst", default="256kb", help="of the shaper")
@@ -83,13 +86,17 @@ def parse():
     parser.add_argument("--epochs", type=int, default=50, help="at most so many of them")
     parser.add_argument("--repeats", type=int, default=3, help="rounds")
     parser.add_argument("--contestants",
-                        default="ddp,ddp_fp16,none,fp16,int4,onebit,2bit+reply=reencode")
+                        default="ddp,ddp_fp16,ddp_powersgd,none,int4,int2,onebit")
     parser.add_argument("--out", help="file without its ending: .jsonl; by default in "
                         "perf/results, named after what is measured, the date and the "
                         "commit")
     options = parser.parse_args()
-    options.data = os.path.abspath(options.data)
-    words = ["time-to-accuracy", "mlp-" + options.layers.replace(",", "-"),
+    kind, _, folder = options.data.partition(":")
+    if {"mlp": "mnist", "vgg11": "cifar10"}.get(options.network.split(":")[0]) != kind:
+        parser.error(f"--network {options.network} on --data {options.data}: there are "
+                     "mlp:WIDTH,... on mnist:DIR and vgg11:maps=N on cifar10:DIR")
+    options.data = f"{kind}:{os.path.abspath(folder)}"
+    words = ["time-to-accuracy", re.sub("[:,=]", "-", options.network),
              rate_name(options.rate)]
     options.out = options.out or default_out(words)
     return options
