@@ -33,7 +33,6 @@ bool SameIp(const sockaddr* a, const sockaddr* b) {
 }
 
 absl::StatusOr<std::string> InterfaceOf(const SocketAddress& address) {
-  if (IsLoopback(address)) return std::string("lo");
   const auto* raw = reinterpret_cast<const sockaddr*>(&address.storage);
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
@@ -44,9 +43,10 @@ absl::StatusOr<std::string> InterfaceOf(const SocketAddress& address) {
     if (it->ifa_addr == nullptr) continue;
     if (SameIp(it->ifa_addr, raw)) return std::string(it->ifa_name);
   }
-  return absl::NotFoundError(
-      absl::StrCat("no network interface of this machine has the address of ",
-                   ToString(address)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "UCX reaches addresses of network interfaces alone, and none of this "
+      "machine has that of ",
+      ToString(address), ": bind to another one, or take --transport tcp"));
 }
 
 std::vector<std::string> RdmaPortsOf(absl::string_view devices) {
