@@ -341,6 +341,11 @@ def fill(struct: Structure, **values: Any) -> None:
             raise UsageError(f"{shown}={value!r}: more than {8 * sizeof(kind)} bits hold")
 
 
+def wait_in_c_by(wait: Optional[Callable[[Callable[[], Any]], Any]]) -> None:
+    """On this thread, which is not the main one, `interruptible` calls `work` by it."""
+    _local.wait = wait
+
+
 def interruptible(work: Callable[[], Any],
                   on_interrupt: Callable[[BaseException], None],
                   each_slice: Optional[Callable[[], None]] = None) -> Any:
@@ -348,7 +353,8 @@ def interruptible(work: Callable[[], Any],
     inside a call of ctypes. `on_interrupt` makes `work` return; it is given what the
     signal raised. `each_slice` is called again and again meanwhile."""
     if each_slice is None and threading.current_thread() is not threading.main_thread():
-        return work()
+        wait = getattr(_local, "wait", None)
+        return wait(work) if wait else work()
     done = threading.Event()
     result: Any = None
     error: Optional[BaseException] = None

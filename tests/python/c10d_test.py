@@ -250,6 +250,23 @@ def ends_at_once(_):
     begun.wait(30)
 
 
+def ends_within_torch(_):
+    """The thread of an operation is within a product of matrices when the interpreter ends."""
+    dist.init_process_group("telegrad")
+    sys.ends_slowly = workers.EndsSlowly()
+    large, begun = torch.ones(1000, 1000), threading.Event()
+
+    def multiplies():
+        begun.set()
+        for _ in range(10):
+            torch.mm(large, large)
+
+    group = dist.distributed_c10d._get_default_group()
+    group._collectives.multiplies = multiplies
+    group._put("multiplies", [])
+    begun.wait(30)
+
+
 def differs(_):
     os.environ["TELEGRAD_BACKEND_CODEC"] = "int4" if RANK else "2bit"
     return workers.refused(telegrad.Mismatch, lambda: dist.init_process_group("telegrad"))
@@ -295,6 +312,10 @@ class C10d(unittest.TestCase):
         for code, _, err in self.ranks(ends_at_once).wait():
             self.assertEqual(code, 0, err)
 
+    def test_an_operation_within_torch_at_the_end_aborts_nobody(self):
+        for code, _, err in self.ranks(ends_within_torch).wait():
+            self.assertEqual(code, 0, err)
+
     def test_other_options_are_named(self):
         for text in self.ranks(differs).results():
             self.assertRegex(text, "codec: rank 0 has 2bit, rank 1 has int4")
@@ -320,4 +341,4 @@ class C10d(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        collectives, trains, dies, waits, ends_at_once, differs)})
+        collectives, trains, dies, waits, ends_at_once, ends_within_torch, differs)})

@@ -18,7 +18,7 @@ except ImportError as why:
 
 import telegrad
 import telegrad.torch
-from telegrad.torch._futures import set_result
+from telegrad.torch._threads import set_result
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 RANK = int(os.environ.get("RANK", -1))

@@ -24,7 +24,7 @@ from ._auto import Choice, OptimizerCheck
 from ._bucket import Bucket, pattern_of, unwrapped
 from ._dropped import close_when_dropped
 from ._forward import ForwardWatch, watch_forward
-from ._futures import set_result
+from ._threads import set_result
 from ._meeting import check_names, is_first_of, job_of_group, job_of_store
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
 from ._normal import multiply

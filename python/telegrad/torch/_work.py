@@ -12,7 +12,7 @@ import torch
 from torch._C._distributed_c10d import Work as _C10dWork
 
 from ..errors import Timeout, WrongOrder
-from ._futures import set_result
+from ._threads import run_within, set_result
 
 _IDLE_S = 2.0
 _MAX_KEPT = 64  # works that nobody has waited for yet
@@ -178,7 +178,7 @@ class Lanes:
                             del self._queues[lane]
                             return
                     continue
-                work.run()
+                run_within(work.run)
                 self._under_way.discard(id(work))
                 del work
 
