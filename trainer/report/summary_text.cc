@@ -63,6 +63,13 @@ std::string TimeSentence(const SettingGroup& group, const SettingGroup& none) {
       is_faster ? "fast" : "long", Milliseconds(none.step_s));
 }
 
+// none itself, and another optimizer or rate without a codec.
+bool SavesNothing(const SettingGroup& group, const SettingGroup& none) {
+  const double bytes = group.push_wire + group.pull_wire;
+  return &group == &none || (group.runs.front()->codec == "none" &&
+                             bytes > 0.99 * (none.push_wire + none.pull_wire));
+}
+
 // So many that a sentence for each is too much to read.
 constexpr size_t kMany = 6;
 constexpr double kNear = 0.003;  // a distance from none's accuracy
@@ -73,7 +80,10 @@ std::string EachText(const std::vector<SettingGroup>& groups,
   std::string text;
   for (const SettingGroup& group : groups) {
     if (&group == none) continue;
-    absl::StrAppend(&text, text.empty() ? "" : " ", BytesSentence(group));
+    const bool as_none = none != nullptr && SavesNothing(group, *none);
+    absl::StrAppend(&text, text.empty() ? "" : " ",
+                    as_none ? group.setting + " sent as much as none"
+                            : BytesSentence(group));
     if (none != nullptr) {
       if (group.has_accuracy && none->has_accuracy) {
         absl::StrAppend(&text, "; ", AccuracySentence(group, *none));
@@ -150,7 +160,7 @@ const SettingGroup* BestOf(const std::vector<SettingGroup>& groups,
   for (const SettingGroup& group : groups) {
     const bool loses = group.has_accuracy && none.has_accuracy &&
                        !(none.accuracy - group.accuracy < kNear + 5e-5);
-    if (&group == &none || loses) continue;
+    if (SavesNothing(group, none) || loses) continue;
     const bool is_better =
         best == nullptr || (by_bytes ? BytesRatio(group) > BytesRatio(*best)
                                      : group.step_s < best->step_s);
@@ -163,10 +173,13 @@ std::string NoneIsNear(const std::vector<SettingGroup>& groups,
                        const SettingGroup& none) {
   const SettingGroup* closest = nullptr;
   for (const SettingGroup& group : groups) {
-    if (&group == &none) continue;
+    if (SavesNothing(group, none)) continue;
     if (closest == nullptr || group.accuracy > closest->accuracy) {
       closest = &group;
     }
+  }
+  if (closest == nullptr) {
+    return "No verdict: none of these settings sends fewer bytes than none.";
   }
   return absl::StrFormat(
       "Compression does not pay here: every setting is more than %.1f points "

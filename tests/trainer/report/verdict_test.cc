@@ -52,6 +52,22 @@ TEST(Verdict, BeginsWithAVerdict) {
   EXPECT_THAT(ReportHtml({runs[0]}, ""), HasSubstr("Nothing to compare with"));
 }
 
+TEST(Verdict, PraisesNoSettingThatSendsWhatNoneSends) {
+  std::vector<RunSummary> runs = {RunOf("none", 0.099, 800'000),
+                                  RunOf("none+optimizer=nag", 0.099, 800'000),
+                                  RunOf("2bit", 0.0988, 50'000)};
+  for (RunSummary& run : runs) run.codec = "none";
+  runs[2].codec = "2bit";
+  runs[0].step_seconds_p50 = 0.100;
+  runs[1].step_seconds_p50 = 0.010;
+  runs[2].step_seconds_p50 = 0.050;
+  EXPECT_THAT(VerdictOf(runs), HasSubstr("Compression pays here: use 2bit"));
+  EXPECT_THAT(SummarySentences(runs),
+              HasSubstr("none+optimizer=nag sent as much as none; "));
+  runs.pop_back();
+  EXPECT_THAT(VerdictOf(runs), HasSubstr("No verdict: none of these settings"));
+}
+
 // In the order in which one reads it.
 TEST(Verdict, TellsWhatExplainsTheNumbersBeforeThem) {
   std::vector<RunSummary> runs = {RunOf("none", 0.099, 800'000),
