@@ -14,6 +14,9 @@ import unittest
 import hosts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(f"{ROOT}/tests/scenarios")
+import seen  # noqa: E402
+
 ROWS = os.environ.get("TELEGRAD_CLUSTER_ROWS")  # of tests/cluster/run
 # What continuous integration has no time for.
 whole = unittest.skipUnless(ROWS, "tests/cluster/run has time for it")
@@ -143,7 +146,9 @@ class ClusterCase(unittest.TestCase):
         for process in self.started:
             if process.poll() is None:
                 process.kill()
-            process.wait()
+                process.wait()
+            else:
+                seen.note(process.returncode, self.output(process))
         left = processes()
         for pid in left:
             os.kill(pid, signal.SIGKILL)

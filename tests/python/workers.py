@@ -14,6 +14,10 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                             "scenarios"))
+import seen  # noqa: E402
+
 TIMEOUT_S = 120
 SKIPPED = 77
 
@@ -183,6 +187,8 @@ class Ranks:
     def wait(self):
         """(code, stdout, stderr) by rank; whoever takes too long is ended."""
         texts = texts_of(self.processes)
+        for process, (_, err) in zip(self.processes, texts):
+            seen.note(process.returncode, err)
         return [(process.returncode, *text)
                 for process, text in zip(self.processes, texts)]
 

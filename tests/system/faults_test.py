@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import socket
+import time
 import unittest
 
 from harness import SystemTest, processes_in, wait_until
@@ -118,6 +119,39 @@ class Strangers(SystemTest):
                 self.assertEqual(self.summary()[0]["weights_sha256"], whole)
                 for one in kept:
                     one.close()
+
+    def test_halves_and_slow_ones_are_hung_up_on(self):
+        flags = [*TRAINING[:-4], "--num-batches", "90", "--gc-type", "2bit",
+                 "--disp-batches", "1"]
+        self.run_to_end(flags)
+        whole = self.summary()[0]["weights_sha256"]
+        # As long as the slow ones may stay, and as much again.
+        run = self.start([*flags, "--inject", "slow:1:200"])
+        self.wait_for_training(run)
+        slow = {}
+        for port in self.ports():
+            slow[port] = socket.create_connection(("127.0.0.1", port), 5)
+            half = socket.create_connection(("127.0.0.1", port), 5)
+            half.sendall(bytes([64, 0, 0, 0]) + bytes(20))  # of a length
+            half.close()
+        self.assertGreater(len(slow), 1)
+        start = time.monotonic()
+        while slow and run.process.poll() is None:
+            for port, one in list(slow.items()):
+                try:
+                    one.sendall(b"T")
+                    one.settimeout(0.2)
+                    is_over = one.recv(4096) == b""
+                except TimeoutError:
+                    is_over = False
+                except OSError:
+                    is_over = True
+                if is_over:
+                    slow.pop(port).close()
+        self.assertEqual(slow, {}, "they may stay")
+        self.assertLess(time.monotonic() - start, 12)
+        self.assertEqual(self.wait(run, 120), 0, run.output())
+        self.assertEqual(self.summary()[0]["weights_sha256"], whole)
 
 
 if __name__ == "__main__":
