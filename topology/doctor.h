@@ -39,10 +39,11 @@ struct CodecSpeed {
 struct DoctorOptions {
   uint64_t registered_bytes = uint64_t{1} << 30;  // bytes that a job will pin
   int priority = 3;                               // our traffic class: DSCP 26
+  int processes = 2;  // workers and servers on this machine
   std::optional<CodecSpeed> codec = {};
 };
 
-// Runs the checks of one machine (T01 to T28 without those that compare).
+// Runs the checks of one machine (T01 to T31 without those that compare).
 // Source of the checks: threads of NCCL, UCX, Horovod, BytePS and others, named
 // in docs/doctor.md.
 std::vector<Finding> Examine(const Machine& machine,

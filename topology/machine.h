@@ -194,7 +194,10 @@ struct Capabilities {
   Tri in_vm = Tri::kUnknown;
   Tri in_container = Tri::kUnknown;
   Known<uint64_t> memlock_bytes = {};  // limit; UINT64_MAX: none
-  std::string ucx_version = {};        // "1.13.1"; empty: not there
+  Known<double> cpu_limit = {};        // CPUs' time that a process may take
+  Known<uint64_t> memory_limit_bytes = {};  // its groups'; UINT64_MAX: none
+  Known<uint64_t> shm_bytes = {};           // /dev/shm: free, or its size
+  std::string ucx_version = {};             // "1.13.1"; empty: not there
   std::string ofi_version = {};
   std::map<std::string, std::vector<Evidence>> why = {};
   bool operator==(const Capabilities&) const = default;

@@ -25,9 +25,10 @@ bool IsOfInterest(absl::string_view name) {
   for (const char* hidden : {"SECRET", "TOKEN", "PASSWORD", "KEY"}) {
     if (absl::StrContains(name, hidden)) return false;
   }
-  for (const char* prefix : {"UCX_", "NCCL_", "FI_", "OFI_", "RDMAV_", "MLX5_",
-                             "TELEGRAD_", "CUDA_VISIBLE_DEVICES",
-                             "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES"}) {
+  for (const char* prefix :
+       {"UCX_", "NCCL_", "FI_", "OFI_", "RDMAV_", "MLX5_", "TELEGRAD_",
+        "GLOO_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+        "NVIDIA_VISIBLE_DEVICES"}) {
     if (absl::StartsWith(name, prefix)) return true;
   }
   return false;

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "kvstore/job/path/data_path.h"
 #include "python/c/bytes.h"
 #include "python/c/store.h"
+#include "topology/limits.h"
 
 using telegrad::AutoCompression;
 using telegrad::AutoOptions;
@@ -64,8 +64,7 @@ AutoOptions telegrad_store::AutoOptionsNow() const {
     options.speeds.num_elems += report.num_elems;
   }
   options.speeds.device = device_;
-  options.speeds.cpus =
-      static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  options.speeds.cpus = telegrad::UsableCpus();
   options.threads = num_threads_;
   options.processes = MembersHere(store_->group());
   return options;

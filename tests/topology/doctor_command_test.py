@@ -15,9 +15,9 @@ PROGRAM = sys.argv.pop(1)
 DEADLINE_S = 60
 
 
-def doctor(*arguments):
+def doctor(*arguments, **how):
     return subprocess.run([PROGRAM, "doctor", *arguments], text=True,
-                          capture_output=True, timeout=DEADLINE_S, check=False)
+                          capture_output=True, timeout=DEADLINE_S, check=False, **how)
 
 
 def write_port(root, state, gid):
@@ -82,7 +82,7 @@ class DoctorCommand(unittest.TestCase):
         report = json.loads(result.stdout)
         self.assertEqual(report["exit_code"], 0)
         ids = {finding["id"] for finding in report["findings"]}
-        of_one = {f"T{i:02}" for i in range(1, 29)} - {"T07", "T13", "T19",
+        of_one = {f"T{i:02}" for i in range(1, 32)} - {"T07", "T13", "T19",
                                                        "T20"}
         self.assertEqual(ids, of_one)
 
@@ -124,6 +124,83 @@ class DoctorCommand(unittest.TestCase):
         result = doctor()
         self.assertIn(result.returncode, (0, 3, 4), result.stderr)
         self.assertIn("T01 rdma-devnodes", result.stdout)
+
+    def finding(self, identity, *arguments, **how):
+        """What one check says of a machine; `how` as for subprocess.run."""
+        result = doctor("--json", *arguments, **how)
+        self.assertIn(result.returncode, (0, 3, 4), result.stderr)
+        return next(each for each in json.loads(result.stdout)["findings"]
+                    if each["id"] == identity)
+
+    def test_a_recorded_container(self):
+        root = self.root("a")
+        for name, text in {
+                "proc/self/cgroup": "0::/\n",
+                "proc/self/mountinfo":
+                    "1 0 0:1 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n"
+                    "2 0 0:2 / /dev/shm rw - tmpfs shm rw,size=16384k\n",
+                "sys/fs/cgroup/cpu.max": "150000 100000\n",
+                "sys/fs/cgroup/memory.max": "536870912\n"}.items():
+            path = os.path.join(root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="ascii") as file:
+                file.write(text)
+        for identity, words in (("T29", "/dev/shm has 16 MiB"),
+                                ("T30", "share 1.5 CPUs"),
+                                ("T31", "gives 512 MiB")):
+            found = self.finding(identity, "--root", root)
+            self.assertEqual(found["severity"], "WARN", found)
+            self.assertIn(words, found["sentence"])
+            found = self.finding(identity, "--root", root, "--processes", "1",
+                                 "--registered-mib", "100")
+            self.assertNotEqual(found["severity"], "WARN", found)
+
+    def test_control_groups_of_this_machine(self):
+        """Real ones of version 1 or 2, whichever is mounted, with the controller."""
+        def made(controller, of_second, of_first):
+            second = f"/sys/fs/cgroup/telegrad-test-{os.getpid()}"
+            first = f"/sys/fs/cgroup/{controller}/telegrad-test-{os.getpid()}"
+            for folder, files in ((second, of_second), (first, of_first)):
+                try:
+                    os.mkdir(folder)
+                except OSError:
+                    continue
+                self.addCleanup(os.rmdir, folder)
+                try:
+                    for name, text in files.items():
+                        with open(f"{folder}/{name}", "r+", encoding="ascii") as file:
+                            file.write(text)
+                    return folder
+                except OSError:
+                    continue  # no such controller, or not delegated
+            return self.skipTest(f"no control group with {controller} can be made")
+
+        def enter(folder):
+            with open(f"{folder}/cgroup.procs", "w", encoding="ascii") as file:
+                file.write(str(os.getpid()))
+
+        folder = made("cpu", {"cpu.max": "50000 100000"},
+                      {"cpu.cfs_quota_us": "50000"})
+        found = self.finding("T30", preexec_fn=lambda: enter(folder))
+        self.assertEqual(found["severity"], "WARN", found)
+        self.assertIn("share 0.5 CPUs", found["sentence"])
+        self.assertIn(folder, found["evidence"])
+        folder = made("memory", {"memory.max": "1073741824"},
+                      {"memory.limit_in_bytes": "1073741824"})
+        found = self.finding("T31", preexec_fn=lambda: enter(folder))
+        self.assertEqual(found["severity"], "WARN", found)
+        self.assertIn("gives 1024 MiB", found["sentence"])
+        self.assertIn(folder, found["evidence"])
+
+    def test_a_small_dev_shm_of_this_machine(self):
+        mount = ["unshare", "--mount", "--map-root-user", "sh", "-c",
+                 "mount -t tmpfs -o size=8m none /dev/shm && exec \"$@\"", "sh"]
+        if subprocess.run([*mount, "true"], capture_output=True,
+                          check=False).returncode:
+            self.skipTest("no mount namespace of its own")
+        result = subprocess.run([*mount, PROGRAM, "doctor"], text=True,
+                                capture_output=True, timeout=DEADLINE_S, check=False)
+        self.assertRegex(result.stdout, r"\[WARN\] T29 shm: /dev/shm has 8 MiB")
 
     def test_what_a_comparison_would_ignore_is_refused(self):
         dumps = [self.dump("a"), self.dump("b")]

@@ -85,6 +85,9 @@ inline Machine Healthy() {
   has.iommu_passthrough = Tri::kYes;
   has.in_vm = Tri::kNo;
   has.memlock_bytes = Is(UINT64_MAX);
+  has.cpu_limit = Is(64.0);
+  has.memory_limit_bytes = Is(UINT64_MAX);
+  has.shm_bytes = Is(uint64_t{1} << 36);
   has.ucx_version = "1.18.0";
   has.ucx_cuda = Tri::kYes;
   has.ucx_rdma = Tri::kYes;
@@ -261,6 +264,48 @@ inline const std::vector<DoctorCase>& DoctorCases() {
          m.numa_nodes = 2;
          m.nics[1].position.numa_node = -1;
        }},
+  };
+  return cases;
+}
+
+// The same of what a container or a scheduler gives a process.
+inline const std::vector<DoctorCase>& ContainerCases() {
+  static const std::vector<DoctorCase> cases = {
+      {"T11", Level::kWarn, "NCCL_SOCKET_IFNAME chooses docker0",
+       [](Machine& m) {
+         m.interfaces.push_back({.name = "docker0",
+                                 .kind = NetInterface::Kind::kBridge,
+                                 .up = Is(true)});
+         m.environment["NCCL_SOCKET_IFNAME"] = "eth0,docker";
+       }},
+      {"T29", Level::kWarn, "/dev/shm has 16 MiB",
+       [](Machine& m) { m.capabilities.shm_bytes = Is(uint64_t{1} << 24); }},
+      {"T29", Level::kInfo, "/dev/shm has 64 MiB",
+       [](Machine& m) { m.capabilities.shm_bytes = Is(uint64_t{1} << 26); }},
+      {"T29", Level::kUnknown, "/dev/shm",
+       [](Machine& m) { m.capabilities.shm_bytes = {}; }},
+      {"T30", Level::kWarn, "2 processes of a job share 0.5 CPUs of 64",
+       [](Machine& m) {
+         m.cpus = 64;
+         m.capabilities.cpu_limit = Is(0.5);
+       }},
+      {"T30", Level::kInfo, "a process may use 7.5 CPUs of 64",
+       [](Machine& m) {
+         m.cpus = 64;
+         m.capabilities.cpu_limit = Is(7.5);
+       }},
+      {"T30", Level::kUnknown, "CPUs",
+       [](Machine& m) { m.capabilities.cpu_limit = {}; }},
+      {"T31", Level::kWarn, "gives 1024 MiB, 2 processes register 1024 MiB",
+       [](Machine& m) {
+         m.capabilities.memory_limit_bytes = Is(uint64_t{1} << 30);
+       }},
+      {"T31", Level::kOk, "gives 4096 MiB",
+       [](Machine& m) {
+         m.capabilities.memory_limit_bytes = Is(uint64_t{1} << 32);
+       }},
+      {"T31", Level::kUnknown, "memory",
+       [](Machine& m) { m.capabilities.memory_limit_bytes = {}; }},
   };
   return cases;
 }

@@ -27,8 +27,15 @@ TEST(Doctor, HealthyMachineHasNothingToSay) {
   }
 }
 
+// Of one machine.
+std::vector<DoctorCase> AllCases() {
+  std::vector<DoctorCase> all = DoctorCases();
+  all.insert(all.end(), ContainerCases().begin(), ContainerCases().end());
+  return all;
+}
+
 TEST(Doctor, EachCheckFindsWhatItIsFor) {
-  for (const DoctorCase& each : DoctorCases()) {
+  for (const DoctorCase& each : AllCases()) {
     Machine machine = Healthy();
     each.change(machine);
     bool found = false;
@@ -42,8 +49,18 @@ TEST(Doctor, EachCheckFindsWhatItIsFor) {
   }
 }
 
+TEST(Doctor, ABridgeOverACardIsNoneOfContainers) {
+  Machine machine = Healthy();
+  machine.interfaces.push_back({.name = "br0",
+                                .kind = NetInterface::Kind::kBridge,
+                                .up = Is(true),
+                                .lower = {"eth0"}});
+  machine.environment["UCX_NET_DEVICES"] = "br0";
+  EXPECT_EQ(WithId(Examine(machine, {}), "T11").at(0).severity, Level::kOk);
+}
+
 TEST(Doctor, SaysWhereToGoOnForEveryWarning) {
-  for (const DoctorCase& each : DoctorCases()) {
+  for (const DoctorCase& each : AllCases()) {
     Machine machine = Healthy();
     each.change(machine);
     for (const Finding& finding : Examine(machine, WithCodec(400))) {

@@ -78,6 +78,9 @@ Capabilities FullCapabilities() {
     *each = i++ % 2 == 0 ? Tri::kYes : Tri::kNo;
   }
   all.memlock_bytes = {.value = UINT64_MAX, .why = {Why("limit")}};
+  all.cpu_limit = {.value = 1.5, .why = {Why("cpu.max")}};
+  all.memory_limit_bytes = {.value = 5, .why = {Why("memory.max")}};
+  all.shm_bytes = {.value = 6, .why = {Why("size")}};
   all.ucx_version = "1.13.1";
   all.ofi_version = "1.17.0";
   all.why = {{"gdr", {Why("gdr")}}, {"memlock_bytes", {}}};

@@ -37,6 +37,7 @@ struct DoctorFlags {
   int workers = 2;
   double registered_mib = 1024;
   int priority = 3;
+  int processes = 2;
   bool json = false;
   bool probe = false;
 };
@@ -186,7 +187,8 @@ absl::StatusOr<std::vector<Finding>> Run(const DoctorFlags& flags) {
       LoadMachine(flags.from.empty() ? flags.root : flags.from, flags.probe));
   DoctorOptions options{
       .registered_bytes = static_cast<uint64_t>(flags.registered_mib * 0x1p20),
-      .priority = flags.priority};
+      .priority = flags.priority,
+      .processes = flags.processes};
   ASSIGN_OR_RETURN(options.codec, SpeedOf(flags, machine));
   findings = Examine(machine, options);
   machines.push_back(std::move(machine));
@@ -230,8 +232,12 @@ void AddFlags(CLI::App& app, DoctorFlags& flags) {
       ->check(CLI::Range(2, 65535))
       ->capture_default_str();
   app.add_option("--registered-mib", flags.registered_mib,
-                 "MiB of memory that a job registers, for T02")
+                 "MiB of memory that a job registers, for T02 and T31")
       ->check(CLI::Range(1.0, 1e9))
+      ->capture_default_str();
+  app.add_option("--processes", flags.processes,
+                 "Workers and servers of a job on this machine, for T29 to T31")
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--priority", flags.priority,
                  "Priority of the traffic class, for T24")

@@ -248,6 +248,18 @@ void AddCapabilities(const Capabilities& has, Lines& lines) {
                                no_limit ? std::string("no limit")
                                         : Number(has.memlock_bytes, " bytes")));
   lines.Why(3, has.memlock_bytes.why);
+  lines.Add(1, absl::StrFormat("%-18s %s", "CPUs' time",
+                               Number(has.cpu_limit, " CPUs")));
+  lines.Why(3, has.cpu_limit.why);
+  const bool is_free = has.memory_limit_bytes.value_or(0) == UINT64_MAX;
+  lines.Add(
+      1, absl::StrFormat("%-18s %s", "memory",
+                         is_free ? std::string("no limit")
+                                 : Number(has.memory_limit_bytes, " bytes")));
+  lines.Why(3, has.memory_limit_bytes.why);
+  lines.Add(1, absl::StrFormat("%-18s %s", "/dev/shm",
+                               Number(has.shm_bytes, " bytes")));
+  lines.Why(3, has.shm_bytes.why);
   const auto version = [](const std::string& text) {
     return text.empty() ? std::string("not asked or not there") : text;
   };

@@ -110,14 +110,17 @@ void FindMemlock(const SysRoot& root, Capabilities& capabilities) {
   const Line status = ReadLine(root, "/proc/self/status", 16384);
   for (const absl::string_view line : absl::StrSplit(status.text, '\n')) {
     uint64_t bits = 0;
-    if (absl::StartsWith(line, "CapEff:") &&
-        absl::SimpleHexAtoi(absl::StripAsciiWhitespace(line.substr(7)),
-                            &bits) &&
-        (bits >> kIpcLock & 1U) != 0) {
-      capabilities.memlock_bytes.value = UINT64_MAX;
-      capabilities.memlock_bytes.why.push_back(
-          Says("CAP_IPC_LOCK lifts the limit", status.path, Printable(line)));
+    if (!absl::StartsWith(line, "CapEff:") ||
+        !absl::SimpleHexAtoi(absl::StripAsciiWhitespace(line.substr(7)),
+                             &bits)) {
+      continue;
     }
+    const bool is_lifted = (bits >> kIpcLock & 1U) != 0;
+    if (is_lifted) capabilities.memlock_bytes.value = UINT64_MAX;
+    capabilities.memlock_bytes.why.push_back(
+        Says(is_lifted ? "CAP_IPC_LOCK lifts the limit"
+                       : "no CAP_IPC_LOCK, which would lift it",
+             status.path, Printable(line)));
   }
 }
 

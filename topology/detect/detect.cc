@@ -4,6 +4,7 @@
 #include "topology/detect/gpu.h"
 #include "topology/detect/host.h"
 #include "topology/detect/infiniband.h"
+#include "topology/detect/limits.h"
 #include "topology/detect/live.h"
 #include "topology/detect/net.h"
 #include "topology/path.h"
@@ -22,6 +23,7 @@ absl::StatusOr<Machine> DetectMachine(const SysRoot& root,
   detect::AddEthernetNics(root, pci, machine);
   detect::AddGpus(root, pci, machine);
   detect::AddCapabilities(root, pci, machine);
+  detect::AddLimits(root, machine.capabilities);
   if (root.is_live()) detect::AddLiveFacts(options, machine);
   FillPaths(machine);
   detect::JudgeGdr(root, machine);

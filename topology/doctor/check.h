@@ -65,6 +65,10 @@ void CheckRate(const Machine&, const DoctorOptions&, Report&);
 void CheckGidNone(const Machine&, const DoctorOptions&, Report&);
 void CheckGidAmbiguous(const Machine&, const DoctorOptions&, Report&);
 void CheckMtu(const Machine&, const DoctorOptions&, Report&);
+// container.cc
+void CheckShm(const Machine&, const DoctorOptions&, Report&);
+void CheckCpuLimit(const Machine&, const DoctorOptions&, Report&);
+void CheckMemoryLimit(const Machine&, const DoctorOptions&, Report&);
 // interfaces.cc
 void CheckSpeedUnknown(const Machine&, const DoctorOptions&, Report&);
 void CheckVirtualInterface(const Machine&, const DoctorOptions&, Report&);

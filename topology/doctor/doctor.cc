@@ -50,6 +50,9 @@ constexpr MachineCheck kMachineChecks[] = {
     {"T26", "vm-flat", &CheckFlatVm},
     {"T27", "numa-unknown", &CheckNumaUnknown},
     {"T28", "codec", &CheckCodec},
+    {"T29", "shm", &CheckShm},
+    {"T30", "cpu-limit", &CheckCpuLimit},
+    {"T31", "memory-limit", &CheckMemoryLimit},
 };
 
 constexpr ClusterCheck kClusterChecks[] = {

@@ -1,9 +1,13 @@
+#include <algorithm>
 #include <map>
 #include <set>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "topology/doctor/check.h"
 
 namespace telegrad::doctor {
@@ -66,6 +70,39 @@ void AddEcnOff(const NetInterface& net, int priority,
                           absl::StrJoin(commands, "; ")));
 }
 
+// Whether a bridge has an interface between hosts as a member.
+bool IsOverCard(const Machine& machine, const NetInterface& bridge) {
+  return std::any_of(bridge.lower.begin(), bridge.lower.end(),
+                     [&](const std::string& name) {
+                       const NetInterface* net = FindInterface(machine, name);
+                       return net != nullptr && IsCandidate(*net);
+                     });
+}
+
+// Bridges of this machine's own containers that a variable of the user
+// names, in NCCL's form: "docker" is all that begin so, "=docker0" one.
+void AddChosenBridges(const Machine& machine, const std::string& variable,
+                      Report& report) {
+  const auto found = machine.environment.find(variable);
+  if (found == machine.environment.end()) return;
+  for (const absl::string_view item :
+       absl::StrSplit(found->second, ',', absl::SkipEmpty())) {
+    for (const NetInterface& net : machine.interfaces) {
+      if (net.kind != Kind::kBridge || IsOverCard(machine, net)) continue;
+      const bool is_start =
+          variable.starts_with("NCCL") && absl::StartsWith(net.name, item);
+      if (!is_start && absl::StripPrefix(item, "=") != net.name) continue;
+      report.Add(Level::kWarn,
+                 absl::StrCat(variable, " chooses ", net.name,
+                              ", a bridge of this host's containers: others "
+                              "do not reach it"),
+                 absl::StrCat(variable, "=", found->second),
+                 absl::StrCat("unset ", variable,
+                              "; or name the interface between hosts there"));
+    }
+  }
+}
+
 }  // namespace
 
 void CheckSpeedUnknown(const Machine& machine, const DoctorOptions&,
@@ -84,6 +121,11 @@ void CheckSpeedUnknown(const Machine& machine, const DoctorOptions&,
 
 void CheckVirtualInterface(const Machine& machine, const DoctorOptions&,
                            Report& report) {
+  for (const char* variable :
+       {"UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
+    AddChosenBridges(machine, variable, report);
+  }
+  if (!report.empty()) return;
   std::vector<std::string> candidates;
   std::vector<std::string> others;
   std::vector<std::string> choices;

@@ -118,8 +118,10 @@ void CheckMemlock(const Machine& machine, const DoctorOptions& options,
                           " bytes of memory may be locked, a job registers ",
                           options.registered_bytes, " and wants twice that"),
              Why(limit.why),
-             "ulimit -l unlimited; docker run --ulimit memlock=-1; or give "
-             "CAP_IPC_LOCK");
+             "ulimit -l unlimited; in a container as root: docker run "
+             "--cap-add IPC_LOCK, of Kubernetes securityContext: "
+             "{capabilities: {add: [IPC_LOCK]}}; without root --ulimit "
+             "memlock=-1");
 }
 
 void CheckPortDown(const Machine& machine, const DoctorOptions&,

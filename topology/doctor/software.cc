@@ -47,6 +47,7 @@ constexpr Setting kSettings[] = {
     {"NCCL_NET", "the network of NCCL's collectives"},
     {"NCCL_NET_GDR_LEVEL", "GPUDirect RDMA by path, for NCCL"},
     {"NCCL_SOCKET_IFNAME", "the interface of NCCL's collectives"},
+    {"GLOO_SOCKET_IFNAME", "the interface of gloo's collectives"},
     {"NCCL_IB_GID_INDEX", "the GID row of each RoCE port, for NCCL"},
     {"FI_PROVIDER", "the provider of ofi"},
     {"TELEGRAD_TRANSPORT", "the network"},

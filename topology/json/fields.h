@@ -126,6 +126,9 @@ void VisitFields(Visitor& v, Capabilities& c) {
   v.Enum("in_vm", c.in_vm, Tri::kUnknown);
   v.Enum("in_container", c.in_container, Tri::kUnknown);
   v.Field("memlock_bytes", c.memlock_bytes);
+  v.Field("cpu_limit", c.cpu_limit);
+  v.Field("memory_limit_bytes", c.memory_limit_bytes);
+  v.Field("shm_bytes", c.shm_bytes);
   v.Field("ucx_version", c.ucx_version);
   v.Field("ofi_version", c.ofi_version);
   v.Field("evidence", c.why);

@@ -3,9 +3,12 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 
 #include <array>
+
+#include "absl/strings/str_cat.h"
 
 namespace telegrad {
 namespace {
@@ -27,10 +30,23 @@ std::string AddressText(const sockaddr* address) {
   return shown == nullptr ? "" : shown;
 }
 
+void AddFreeShm(Known<uint64_t>& known) {
+  struct statvfs info {};
+  if (::statvfs("/dev/shm", &info) != 0) return;
+  known.value = uint64_t{info.f_bavail} * info.f_frsize;
+  known.why.push_back(
+      {.what = "free in /dev/shm",
+       .source = "statvfs",
+       .raw = absl::StrCat(*known.value, " of ",
+                           uint64_t{info.f_blocks} * info.f_frsize),
+       .confidence = Confidence::kMeasured});
+}
+
 }  // namespace
 
 void AddPosixFacts(const TopologyOptions& /*options*/, Machine& machine) {
   constexpr size_t kMaxAddresses = 256;
+  AddFreeShm(machine.capabilities.shm_bytes);
   utsname system{};
   if (::uname(&system) == 0) machine.arch = system.machine;
   ifaddrs* all = nullptr;

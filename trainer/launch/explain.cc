@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +12,7 @@
 #include "kvstore/states.h"
 #include "kvstore/tuning/job_plan.h"
 #include "kvstore/tuning/run_calibration.h"
+#include "topology/limits.h"
 #include "topology/plan.h"
 #include "trainer/flags/profile.h"
 #include "trainer/flags/training_flags.h"
@@ -100,8 +100,7 @@ absl::StatusOr<Computing> MeasureComputing(const TrainOptions& options,
     samples = wanted;
     ASSIGN_OR_RETURN(seconds, SecondsOfBatch(*network, shape, samples));
   }
-  const int cpus =
-      std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cpus = UsableCpus();
   const double share =
       job.is_one_host && !job.is_emulated
           ? std::max(1.0, static_cast<double>(job.workers) / cpus)
@@ -250,9 +249,9 @@ absl::StatusOr<Calibration> MeasureFor(const std::vector<TensorReport>& plans,
       {.num_elems = CalibrationElems(num_elems),
        .chunk_elems = options.chunk_elems,
        .num_workers = job.workers},
-      std::min<double>(options.threads,
-                       std::thread::hardware_concurrency() /
-                           static_cast<double>(std::max(1, processes))));
+      std::min<double>(
+          options.threads,
+          UsableCpus() / static_cast<double>(std::max(1, processes))));
 }
 
 PlanRequest RequestOf(const TrainOptions& options, const Workload& load,

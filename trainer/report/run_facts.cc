@@ -3,11 +3,11 @@
 #include <sys/utsname.h>
 
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/dispatch.h"
 #include "kvstore/tuning/calibration_cache.h"
+#include "topology/limits.h"
 #include "topology/system_root.h"
 #include "trainer/networks/framework.h"
 
@@ -33,7 +33,7 @@ std::vector<EnvironmentFact> DescribeEnvironment() {
       {"telegrad", ProgramVersion()},
       {"compiler", kCompiler},
       {"processor", CpuModel(SysRoot::Live())},
-      {"processors", absl::StrCat(std::thread::hardware_concurrency())},
+      {"processors", absl::StrCat(UsableCpus())},
       {"kernels", kernels::CpuKernels().name}};
   if (const Framework* framework = LoadedFramework()) {
     facts.push_back({"libtorch", framework->version()});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <thread>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -12,6 +11,7 @@
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
 #include "kvstore/job/path/data_path.h"
+#include "topology/limits.h"
 #include "topology/options.h"
 #include "trainer/run/run_cache.h"
 
@@ -24,8 +24,9 @@ constexpr size_t kMaxValue = 200;
 
 int CpusOf(const RunContext& context) {
   const absl::StatusOr<Machine>& machine = context.detection.Get().machine;
-  if (machine.ok() && machine->cpus > 0) return machine->cpus;
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int usable = UsableCpus();
+  const bool is_known = machine.ok() && machine->cpus > 0;
+  return is_known ? std::min(machine->cpus, usable) : usable;
 }
 
 // What the run's flags say of the exchange, as constraints.
