@@ -16,8 +16,8 @@ def tier_one(given: Optional[str], has_group: bool = False) -> str:
     found = given or os.environ.get("TELEGRAD_TIER1") or "auto"
     if found == "group" and not has_group:
         raise UsageError("tier1 'group': ranks of a host sum by a process group of torch in "
-                         "telegrad.torch.compress of a DistributedDataParallel; here there are "
-                         "auto, on and off")
+                         "telegrad.torch.compress of a DistributedDataParallel and in DiLoCo; here "
+                         "there are auto, on and off")
     return found
 
 

@@ -107,6 +107,31 @@ def bits_with(argument):
     return found
 
 
+def local_steps_with(argument):
+    """Weights, times the ranks, of changes that are exact."""
+    per_host, more = argument
+    start()
+    found = []
+    for options in ({"threshold": .5}, {"gc_type": "none"}, {"threshold": .5, "fragments": 2}):
+        model = Weights()
+        with torch.no_grad():
+            model.bias.fill_(RANK)  # all begin with rank 0's
+        diloco = telegrad.torch.DiLoCo(model, torch.optim.SGD(model.parameters(), lr=1.),
+                                       sync_every=2, **options, **more)
+        for step in range(6):
+            model.zero_grad()
+            model(*inputs(per_host, step)).backward()
+            diloco.step()
+            if step == 3:
+                saved = diloco.state_dict()
+                diloco.load_state_dict(saved)
+        diloco.exchange()
+        found.append([digest([each.detach() * WORLD for each in model.parameters()]),
+                      diloco.report()["push_wire_bytes"], len(saved["parts"])])
+        diloco.close()
+    return found
+
+
 def endless(options):
     start()
     model, _ = made(options)
@@ -184,10 +209,7 @@ def refused_with(_):
     asynchronous = workers.refused(telegrad.UsageError, lambda: telegrad.kvstore.create(
         "dist_async", tier1="on"))
     on_gpus = workers.refused(telegrad.Mismatch, lambda: made({}, tier1="on", gdr="auto"))
-    model = torch.nn.Linear(3, 4)
     by_group = [workers.refused(telegrad.UsageError, work) for work in (
-        lambda: telegrad.torch.DiLoCo(model, torch.optim.SGD(model.parameters(), lr=.1),
-                                      sync_every=1, tier1="group"),
         lambda: telegrad.kvstore.create("dist_sync", tier1="group"),
         lambda: telegrad.Job(tier1="group"))]
     elastic = workers.refused(telegrad.UsageError, lambda: made({}, tier1="group", elastic=True))
@@ -275,7 +297,7 @@ def closes_before_others(tier1):
 
 
 FUNCTIONS = {each.__name__: each for each in (
-    bits_with, parts_with, endless, nonfinite_with, chosen_with, resumed_with, refused_with,
+    bits_with, parts_with, local_steps_with, endless, nonfinite_with, chosen_with, resumed_with, refused_with,
     others_with, closes_before_others)}
 
 
@@ -333,6 +355,16 @@ class OnTwoHosts(unittest.TestCase):
             for field in (1, 2):
                 once = sum(each[i][field] for each in two)
                 self.assertLess(sum(each[i][field] for each in four), 1.02 * once, options)
+
+    def test_local_steps_of_parts_are_those_of_one_rank_a_host(self):
+        four = self.ranks("local_steps_with", 4, [2, {"tier1": "group", "servers": 1}]).results()
+        two = self.ranks("local_steps_with", 2, [1, {"servers": 2}]).results()
+        for found in four:
+            self.assertEqual([each[0] for each in found], [each[0] for each in two[0]])
+            self.assertEqual([each[2] for each in found], [4] * 3)
+        for each, once in zip(zip(*four), zip(*two)):
+            self.assertLess(sum(found[1] for found in each),
+                            1.02 * sum(found[1] for found in once))
 
     def test_a_dead_rank_ends_all_with_its_name(self):
         self.dies_with({})
@@ -438,7 +470,7 @@ class OnOneHost(unittest.TestCase):
                 FILE, "refused_with", 2).results():
             for why in by_group:
                 self.assertIn("tier1 'group'", why)
-                self.assertIn("DistributedDataParallel; here there are auto, on and off", why)
+                self.assertIn("DiLoCo; here there are auto, on and off", why)
             self.assertIn("elastic=True with tier1='group'", elastic)
             self.assertEqual(differ,
                              "tier1: rank 0 has on, rank 1 has off; give all the same")

@@ -1,12 +1,13 @@
 """Local steps; now and then the workers agree on what these changed."""
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
 
-from .._hosts import hosts_of
+from .._hosts import Hosts
 from .._log import LOGGER
 from .._momentum import wants_momentum
 from ..errors import Error, PeerDied, UsageError, WrongOrder
@@ -14,11 +15,13 @@ from ..optimizer import Rescale
 from ..store import Store
 from ._alike import optimizer_settings
 from ._dropped import close_when_dropped
+from ._exchange import Exchange, exchanges_of
 from ._hook import refuse_elastic
 from ._meeting import check_names, job_of_group, job_of_store, ranks_of
 from ._model import names_of
 from ._momentum import settle
 from ._options import DiLoCoOptions
+from ._parts import HostRanks, Parts
 from ._residuals import Residuals
 
 if TYPE_CHECKING:
@@ -27,6 +30,16 @@ if TYPE_CHECKING:
 
 def _average(anchors: List[Any]) -> Any:
     return torch.optim.SGD(anchors, lr=1.0)
+
+
+def _leave(job: Any, parts: Optional[Parts]) -> None:
+    if parts is None:
+        job.close()
+        return
+    if job._handle and job.failure() is None:
+        parts.close()
+    parts.job.close()
+    job.close()
 
 
 def turns_of(sizes: Sequence[int], steps: int, fragments: int) -> List[int]:
@@ -106,7 +119,8 @@ class DiLoCo:
         self._names = [names[id(p)] for p in self._parameters]
         self._inner, self._sync_every, self._fragments = inner, sync_every, fragments
         self._turns = turns_of([p.numel() for p in self._parameters], sync_every, fragments)
-        self._running: Optional[Tuple[int, List[int]]] = None  # tag, parameters
+        self._running: Optional[Tuple[List[Exchange], List[int]]] = None  # of parameters
+        self._ended: List[Exchange] = []  # which a device may be at
         self.steps = 0
         self._group = job_options.get("group")
         self._anchors = [p.detach().clone() for p in self._parameters]
@@ -123,37 +137,60 @@ class DiLoCo:
                 **self._setting, "fragments": fragments, "elastic": elastic,
                 **optimizer_settings("inner", inner),
                 **optimizer_settings("outer", self.outer)}}
-        self._open(job_of_group(**self._job_options))
         self._changes = [torch.zeros_like(anchor) for anchor in self._anchors]
+        hosts = HostRanks(self._group, self._parameters)
+        self._open(job_of_group(hosts=hosts, **self._job_options), hosts=hosts)
         self._sent = ([torch.zeros_like(anchor) for anchor in self._anchors]
                       if fragments > 1 else [])  # the weights that the changes led to
         self._momentum.apply()
         if self._job.rank == 0:
-            hosts_of(self._job).say()
+            if self._parts:
+                LOGGER.info("hosts sum first: %s", self._parts.why)
+            else:
+                Hosts(self._job.plan(), 0, self._job.num_servers, hosts.why).say()
             if self._momentum.note:
                 LOGGER.info("%s", self._momentum.note)
         self._take_anchors()
 
-    def _open(self, job: Any, carried: Optional[Dict[str, Any]] = None) -> None:
+    def _open(self, job: Any, carried: Optional[Dict[str, Any]] = None,
+              hosts: Optional[HostRanks] = None) -> None:
         """A store in that job; what an earlier one held back."""
         self._job = job
+        self._parts: Optional[Parts] = None
+        named = dict(zip(self._names, self._anchors))
         try:
-            self._store = Store(job)
+            if hosts is not None and hosts.ranks:
+                self._parts = Parts(job, hosts, self._group, named, self._setting["min_bytes"],
+                                    **{what: value for what, value in self._job_options.items()
+                                       if what not in ("group", "parameters")})
+            self._store = Store(self._parts.job if self._parts else job)
             self._store.set_compression(
                 type=self._setting["gc_type"], threshold=self._setting["threshold"],
                 min_bytes=self._setting["min_bytes"], **self._momentum.settings)
             self._store.set_optimizer(Rescale(1 / job.num_workers))
-            self._keys = self._store.init(self._names, self._anchors, values=True)
+            owned, has_values = named, True
+            if self._parts:
+                owned, has_values = self._parts.blanks, False
+                self._take_root()
+            self._keys = dict(zip(owned, self._store.init(
+                [*owned], [*owned.values()], values=has_values) if owned else []))
         except Error as why:
             job.fail(str(why), why.exit_code)
             raise
         fragments = {"fragments": self._fragments} if self._fragments > 1 else {}
         self._residuals = Residuals(
-            self._store, dict(zip(self._names, self._keys)),
-            {name: p.numel() for name, p in zip(self._names, self._parameters)},
-            {**self._setting, **fragments}, self._group)
+            self._store, self._keys, {name: p.numel() for name, p in named.items()},
+            {**self._setting, **fragments}, self._group, job,
+            *((self._parts.numbers, self._parts.own) if self._parts else ()))
         self._residuals.carried = carried
-        self._when_dropped = close_when_dropped(self, job.close)
+        self._exchanges = {} if self._parts is None else exchanges_of(
+            self._store, self._parts, self._names, self._changes, self._turns, self._keys, job)
+        self._when_dropped = close_when_dropped(self, partial(_leave, job, self._parts))
+
+    def _take_root(self) -> None:
+        root = ranks_of(self._group)[0]
+        for anchor in self._anchors:
+            dist.broadcast(anchor, src=root, group=self._group)
 
     def reconfigure(self, store: Any, rank: int, world_size: int,
                     timeout: float = 60.0) -> None:
@@ -174,7 +211,7 @@ class DiLoCo:
             raise WrongOrder("reconfigure of a DiLoCo without elastic=True")
         if self._held is None:
             self._held = self._residuals.held()
-        self._running = None
+        self._running, self._ended = None, []
         self._when_dropped.detach()
         self._job.fail("ranks of the job go on in another one", PeerDied.exit_code)
         self._store.close()
@@ -217,6 +254,7 @@ class DiLoCo:
         self._finish()
 
     def _begin(self, due: List[int]) -> None:
+        self._settle()
         changes = [self._changes[i] for i in due]
         if self._elastic:
             self._residuals.begin_step()
@@ -228,15 +266,24 @@ class DiLoCo:
                     self._sent[i].copy_(self._parameters[i])
         if not self._residuals.carried and not self._elastic:
             self._residuals.step_done()
-        keys = [self._keys[i] for i in due]
-        self._running = self._store.start("push_pull", keys, changes, changes), due
+        begun: List[Exchange] = [
+            each for turn in sorted({self._turns[i] for i in due})
+            for each in self._exchanges.get(turn, [])]
+        if not self._parts:
+            begun = [Exchange(self._store, [self._keys[self._names[i]] for i in due], changes)]
+        for each in begun:
+            each.begin()
+        self._running = begun, due
 
     def _finish(self) -> None:
         if self._running is None:
             return
-        (tag, due), self._running = self._running, None
-        self._store.queue.wait(tag)
+        (begun, due), self._running = self._running, None
+        for each in begun:
+            each.end()
+        self._ended = begun
         if self._elastic:
+            self._settle()
             self._job.barrier()  # who comes through knows that all do
             self._residuals.step_done()
         for i in due:
@@ -250,6 +297,11 @@ class DiLoCo:
                 else:
                     self._parameters[i].copy_(self._anchors[i])
 
+    def _settle(self) -> None:
+        ended, self._ended = self._ended, []
+        for each in ended:
+            each.settle()
+
     def state_dict(self) -> Dict[str, Any]:
         """What this rank would lose, for `torch.save`: what the codec keeps, the outer
         optimizer's state, and the weights of the last exchange. The model's and the inner
@@ -260,6 +312,7 @@ class DiLoCo:
             telegrad.WrongOrder: before the first exchange after a "sum" was loaded.
         """
         self._finish()
+        self._settle()
         return {**self._residuals.save(), "steps": self.steps,
                 "anchors": [anchor.detach().clone() for anchor in self._anchors],
                 "outer": self.outer.state_dict()}
@@ -276,6 +329,7 @@ class DiLoCo:
             telegrad.UsageError: on all ranks, what does not fit.
         """
         self._finish()
+        self._settle()
         self._residuals.load(state, reshard)
         first = state if isinstance(state, dict) else (list(state) or [None])[0]
         root = ranks_of(self._group)[0]
@@ -308,4 +362,4 @@ class DiLoCo:
         """Leaves the job; an exchange under way is thrown away."""
         self._momentum.release()
         self._store.close()
-        self._job.close()
+        _leave(self._job, self._parts)
