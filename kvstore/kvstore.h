@@ -97,7 +97,8 @@ class KVStore {
   // All workers call it with the same tensors and settings; a name that the
   // store has is InvalidArgument. `values` has one view per tensor and device,
   // a tensor's devices behind each other, or is empty. All views get the value
-  // of worker 0's first device. Errors carry exit codes (base/exit_code.h).
+  // of the first device of worker 0, in an elastic job of WorkerGroup::elder.
+  // Errors carry exit codes (base/exit_code.h).
   virtual absl::StatusOr<std::vector<Key>> Init(
       std::span<const TensorSpec> tensors, TensorViews values) = 0;
 

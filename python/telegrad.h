@@ -36,7 +36,8 @@ enum telegrad_code {
   TELEGRAD_RESOURCE_EXHAUSTED = 9,
   TELEGRAD_UNAUTHENTICATED = 10,
   TELEGRAD_INTERNAL = 11,
-  TELEGRAD_TOO_SMALL = 12 /* the buffer; `needed` says how large it must be */
+  TELEGRAD_TOO_SMALL = 12,  /* the buffer; `needed` says how large it must be */
+  TELEGRAD_EPOCH_ENDED = 13 /* the job goes on: telegrad_job_reconfigure */
 };
 
 typedef struct telegrad_status {
@@ -93,6 +94,8 @@ typedef struct telegrad_job_options {
   const char* metrics_file;    /* NULL: none; telegrad_tools.h, "metrics" */
   const char* encryption;      /* "auto"; as --encryption */
   const char* flight_recorder; /* folder; as $TELEGRAD_FLIGHT_RECORDER */
+  int32_t elastic_min;         /* 0: a death ends the job; telegrad_ends.h */
+  int32_t elastic_max;         /* 0: num_workers */
 } telegrad_job_options;
 
 /* `size`: sizeof(telegrad_job_options) as the caller knows it. */
@@ -120,9 +123,6 @@ TELEGRAD_API int32_t telegrad_job_num_workers(const telegrad_job* job);
 TELEGRAD_API int32_t telegrad_job_num_servers(const telegrad_job* job);
 /* All workers call it. At most operation_timeout_s. */
 TELEGRAD_API int32_t telegrad_job_barrier(telegrad_job* job,
-                                          telegrad_status* status);
-/* Why the job has failed; TELEGRAD_OK: it has not. */
-TELEGRAD_API int32_t telegrad_job_failure(const telegrad_job* job,
                                           telegrad_status* status);
 /* Ends the job for all members, who get `exit_code` (1 to 255, else 70; 33:
  * somebody wanted it) and `message`, and what this process waits for. */

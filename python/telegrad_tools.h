@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <telegrad.h>
+#include <telegrad_ends.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,32 +49,6 @@ TELEGRAD_API int32_t telegrad_store_save_own_codec(telegrad_store* store,
                                                    uint32_t key,
                                                    telegrad_bytes** state,
                                                    telegrad_status* status);
-
-/* ---- how a job ends ---- */
-
-/* exit() closes these jobs, and of each the store (NULL: it has none): with
- * status 0 as telegrad_job_close within `timeouts_s`, with another one it fails
- * for all. Handles, and arrays of operations under way, are its own from now
- * on. */
-TELEGRAD_API int32_t telegrad_jobs_close_at_exit(int64_t num,
-                                                 telegrad_job* const* jobs,
-                                                 telegrad_store* const* stores,
-                                                 const double* timeouts_s,
-                                                 telegrad_status* status);
-/* Within `timeout_s`: why the job has failed; that a worker has left it, so
- * that `what` of this one can never end, which fails it for all; else OK. */
-TELEGRAD_API int32_t telegrad_job_need_all(telegrad_job* job, const char* what,
-                                           double timeout_s,
-                                           telegrad_status* status);
-
-/* What the members of this process wait for, in words: a scheduler that is not
- * there after some seconds; else "". Who has asked by then says it; else it is
- * on standard error. `needed` counts the end's 0; text is written if it fits.
- */
-TELEGRAD_API int32_t telegrad_job_waits_for(const telegrad_job* job, char* text,
-                                            uint64_t text_bytes,
-                                            uint64_t* needed,
-                                            telegrad_status* status);
 
 /* ---- collectives ---- */
 

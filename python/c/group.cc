@@ -50,9 +50,11 @@ struct telegrad_group {
 
  private:
   void Set(std::shared_ptr<telegrad::c::Verdict> verdict,
+           std::shared_ptr<const bool> in_use,
            std::unique_ptr<telegrad::Group> group);
 
   telegrad::c::Owner owner_;
+  std::shared_ptr<const bool> in_use_;  // of the job
   std::shared_ptr<telegrad::c::Verdict> verdict_;
   int rank_ = 0;
   int size_ = 1;
@@ -144,11 +146,10 @@ absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
   absl::Status status = connected.status();
   // Who is connected may do something else, and others would wait for it.
   if (status.ok()) status = (*connected)->Barrier();
-  if (!status.ok()) {
-    workers->Fail(status);  // the others wait for us
-    return status;
-  }
-  return connected;
+  if (status.ok()) return connected;
+  // The others wait for us, unless the job goes on without one who died.
+  if (!job->AwaitsEpoch()) workers->Fail(status);
+  return status;
 }
 
 absl::Status telegrad_group::Create(telegrad_job* job,
@@ -156,13 +157,15 @@ absl::Status telegrad_group::Create(telegrad_job* job,
   ASSIGN_OR_RETURN(std::unique_ptr<telegrad::Group> connected,
                    telegrad::c::ConnectGroup(job, /*sends=*/true));
   *group = std::make_unique<telegrad_group>();
-  (*group)->Set(job->verdict(), std::move(connected));
+  (*group)->Set(job->verdict(), job->InUse(), std::move(connected));
   return absl::OkStatus();
 }
 
 void telegrad_group::Set(std::shared_ptr<telegrad::c::Verdict> verdict,
+                         std::shared_ptr<const bool> in_use,
                          std::unique_ptr<telegrad::Group> group) {
   verdict_ = std::move(verdict);
+  in_use_ = std::move(in_use);
   rank_ = group->rank();
   size_ = group->world_size();
   courier_ = group.get();
@@ -261,7 +264,7 @@ absl::Status telegrad_group::Split(const int32_t* ranks, int32_t num_ranks,
                    group_->Split({ranks, static_cast<size_t>(num_ranks)}));
   if (split == nullptr) return absl::OkStatus();
   *part = std::make_unique<telegrad_group>();
-  (*part)->Set(verdict_, std::move(split));
+  (*part)->Set(verdict_, in_use_, std::move(split));
   return absl::OkStatus();
 }
 

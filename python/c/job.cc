@@ -163,6 +163,7 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
                                  std::unique_ptr<telegrad_job>* job) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const Setup setup, Setup::Of(options));
+  RETURN_IF_ERROR(telegrad::c::CheckLimits(options, setup.num_workers));
   std::unique_ptr<telegrad_job> made(new telegrad_job);
   ASSIGN_OR_RETURN(made->options_, DistOptionsOf(options, setup.bind));
   if (made->options_.job_id != setup.job_id)
@@ -262,9 +263,8 @@ absl::Status telegrad_job::Join() {
   options.on_fatal = [verdict = verdict_](const FatalEvent& event) {
     verdict->Set(event);
   };
-  ASSIGN_OR_RETURN(group_, telegrad::JoinWorkers(options));
-  joined_ = group_.get();
-  return absl::OkStatus();
+  options.on_epoch = options.on_fatal;
+  return Enter(telegrad::JoinWorkers(options));
 }
 
 bool telegrad_job::PartsHaveEnded(TimePoint deadline) {

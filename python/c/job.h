@@ -28,6 +28,10 @@ struct telegrad_job {
   ~telegrad_job();
 
   absl::Status Join();
+  // Joins the epoch in which an elastic job goes on, once the one before is
+  // over and nothing of it is left.
+  absl::Status CheckCanReconfigure() const;
+  absl::Status Reconfigure();
   // The job's end: OK, or why it failed; nullopt: not by then.
   std::optional<absl::Status> Serve(telegrad::TimePoint deadline);
   void Fail(telegrad::ExitCode code, const std::string& message);
@@ -53,6 +57,11 @@ struct telegrad_job {
   // One store is a member of the group.
   bool TakeStorePlace() { return !has_store_.exchange(true); }
   void GiveStorePlaceBack() { has_store_ = false; }  // no store was made
+  // Whether others have died, or do within a second or so, and an elastic job
+  // goes on.
+  bool AwaitsEpoch() const;
+  // What is made in an epoch has it, until it is closed.
+  std::shared_ptr<const bool> InUse() const { return in_use_; }
 
  private:
   struct Setup;
@@ -62,6 +71,9 @@ struct telegrad_job {
     std::string text ABSL_GUARDED_BY(mutex);
   };
   telegrad_job() = default;
+  // Is a worker of that group, or of none.
+  absl::Status Enter(
+      absl::StatusOr<std::unique_ptr<telegrad::WorkerGroup>> group);
   absl::Status StartMetrics(const telegrad_job_options& options);
   absl::Status StartScheduler(const Setup& setup);
   void StartServer(int rank);
@@ -81,6 +93,7 @@ struct telegrad_job {
   int role_ = TELEGRAD_WORKER;
   int worker_rank_ = -1;
   std::atomic<bool> has_store_{false};
+  const std::shared_ptr<const bool> in_use_ = std::make_shared<bool>(true);
   std::atomic<int> num_groups_{0};
   std::unique_ptr<telegrad::Scheduler> scheduler_;
   // How each part on a thread has ended: servers, then the scheduler.

@@ -56,6 +56,20 @@ absl::Status CheckOptions(const telegrad_job_options& options) {
                    options.num_servers));
 }
 
+absl::Status CheckLimits(const telegrad_job_options& options, int num_workers) {
+  const ElasticLimits limits = {options.elastic_min, options.elastic_max};
+  RETURN_IF_ERROR(
+      CheckElastic("elastic_min and elastic_max", limits, num_workers));
+  RETURN_IF_ERROR(CheckNumber("elastic_max", limits.max, 0, kMaxMembers));
+  if (limits.min == 0 || TextOf(options.tier1, "off") != "on") {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "tier1 'on' of a job with elastic_min: workers of a host do not sum "
+      "first "
+      "there");
+}
+
 absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
                                           const std::string& bind) {
   DistOptions dist;
@@ -80,8 +94,10 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
   if (options.gdr != nullptr) {
     ASSIGN_OR_RETURN(dist.path.gdr, ParseGdr(options.gdr));
   }
+  dist.elastic = {options.elastic_min, options.elastic_max};
+  const char* const tier1 = dist.elastic.min > 0 ? "off" : "auto";
   ASSIGN_OR_RETURN(dist.path.tier_one,
-                   ParseTierOne(TextOf(options.tier1, "auto")));
+                   ParseTierOne(TextOf(options.tier1, tier1)));
   // Where the planner has nothing to choose nobody needs to know the machine.
   if (dist.path.transport.name != "tcp" && !IsOneHost(bind)) {
     dist.path.look = [detection = std::make_shared<MachineDetection>(bind)] {

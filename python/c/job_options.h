@@ -10,6 +10,8 @@
 namespace telegrad::c {
 
 // InvalidArgument names the field and what it takes.
+// Of elastic_min and elastic_max, in a job that begins with so many workers.
+absl::Status CheckLimits(const telegrad_job_options& options, int num_workers);
 absl::Status CheckOptions(const telegrad_job_options& options);
 
 // `bind`: the address that options.bind stands for.

@@ -21,6 +21,7 @@ using telegrad::c::Give;
 struct telegrad_operations {
   telegrad::c::Owner owner;
   std::shared_ptr<telegrad::c::Verdict> verdict;
+  std::shared_ptr<const bool> in_use;  // of the job
   std::unique_ptr<ops::Operations> operations;
 };
 
@@ -142,6 +143,7 @@ absl::Status Create(telegrad_job* job, const telegrad_operations_options* given,
   options.timeout = job->options().operation_timeout;
   auto made = std::make_unique<telegrad_operations>();
   made->verdict = job->verdict();
+  made->in_use = job->InUse();
   ASSIGN_OR_RETURN(made->operations,
                    ops::Operations::Make(std::move(world), options));
   *operations = std::move(made);

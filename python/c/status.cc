@@ -15,9 +15,6 @@
 namespace telegrad::c {
 namespace {
 
-// Heartbeats aside, the scheduler sees a death within a second or so.
-constexpr Duration kVerdictDelay = std::chrono::milliseconds(1500);
-
 struct CodeName {
   absl::StatusCode from;
   telegrad_code to;
@@ -58,10 +55,17 @@ int32_t CodeOf(const absl::Status& status) {
 void Verdict::Set(const FatalEvent& event) {
   {
     MutexLock lock(&mutex_);
-    if (event_.has_value()) return;
+    if (event_.has_value() && event_->seat < 0) return;
     event_ = event;
   }
   changed_.NotifyAll();
+}
+
+void Verdict::Forget(uint64_t epoch) {
+  MutexLock lock(&mutex_);
+  if (event_.has_value() && event_->seat >= 0 && event_->epoch < epoch) {
+    event_.reset();
+  }
 }
 
 std::optional<FatalEvent> Verdict::Get() const {
@@ -98,9 +102,12 @@ int32_t Give(const absl::Status& status, const Verdict* verdict,
   const bool is_own = status.code() == absl::StatusCode::kInvalidArgument ||
                       status.code() == absl::StatusCode::kUnimplemented;
   if (!event.has_value() || is_own) return Give(status, out);
-  const int32_t code = Give(
+  int32_t code = Give(
       WithExitCode(event->code, absl::UnavailableError(event->message)), out);
-  if (out != nullptr) CopyText(absl::StrJoin(event->dead, "\n"), out->dead);
+  if (event->seat >= 0) code = TELEGRAD_EPOCH_ENDED;
+  if (out == nullptr) return code;
+  out->code = code;
+  CopyText(absl::StrJoin(event->dead, "\n"), out->dead);
   return code;
 }
 

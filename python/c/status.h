@@ -19,6 +19,9 @@
 // What all parts of the C interface share.
 namespace telegrad::c {
 
+// Heartbeats aside, the scheduler sees a death within a second or so.
+inline constexpr Duration kVerdictDelay = std::chrono::milliseconds(1500);
+
 // Why a job has failed, as its scheduler says. Thread-safe.
 class Verdict {
  public:
@@ -27,6 +30,8 @@ class Verdict {
   // Operations may know of a failure before the scheduler has judged it; who
   // died is known then.
   std::optional<FatalEvent> Await(TimePoint deadline) const;
+  // The job goes on in that epoch; what ended earlier ones is over.
+  void Forget(uint64_t epoch);
 
  private:
   mutable Mutex mutex_;

@@ -70,6 +70,7 @@ absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
     group = job->group();
     options = job->options();
     made->verdict_ = job->verdict();
+    made->in_use_ = job->InUse();
     made->operation_timeout_ = job->options().operation_timeout;
     made->num_threads_ = options.num_threads;
   }

@@ -70,6 +70,7 @@ struct telegrad_store {
 
   telegrad::c::Owner owner_;
   std::shared_ptr<telegrad::c::Verdict> verdict_;
+  std::shared_ptr<const bool> in_use_;  // of the job; null without one
   telegrad::Timeline timeline_;
   std::unique_ptr<telegrad::KVStore> store_;
   std::unique_ptr<telegrad::StoreMetrics> metrics_;

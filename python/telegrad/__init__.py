@@ -13,10 +13,10 @@ from ._library import LIBRARY as _LIBRARY
 from ._library import text_of as _text_of
 from ._log import set_level as _set_level
 from .codec import Codec
-from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
-                     IntegrityError, JoinTimeout, Mismatch, NumericFault, PeerDied,
-                     ResourceLimit, SchedulerLost, ServerLost, Timeout, Unsupported,
-                     UsageError, WrongOrder)
+from .errors import (AuthenticationError, Cancelled, DeviceFault, EpochEnded, Error,
+                     Fenced, IntegrityError, JoinTimeout, Mismatch, NumericFault,
+                     PeerDied, ResourceLimit, SchedulerLost, ServerLost, Timeout,
+                     Unsupported, UsageError, WrongOrder)
 from .group import Group
 from .job import SCHEDULER, SERVER, WORKER, Job, open_jobs as _open_jobs
 from ._metrics import export_to_opentelemetry, metrics
@@ -26,8 +26,8 @@ from .rows import RowSparse
 from .store import Store
 
 __version__ = _LIBRARY.telegrad_version().decode()
-__all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", "Fenced",
-           "Group", "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
+__all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "EpochEnded", "Error",
+           "Fenced", "Group", "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
            "Operations", "PeerDied", "ResourceLimit", "RowSparse", "SCHEDULER", "SERVER",
            "SchedulerLost", "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER",
            "WrongOrder", "about", "codecs", "doctor", "dump_flight_record",

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional
+import re
+from typing import Any, Dict, Optional, Tuple
 
 from .errors import AuthenticationError, UsageError
 
@@ -19,6 +20,23 @@ def tier_one(given: Optional[str], has_group: bool = False) -> str:
                          "telegrad.torch.compress of a DistributedDataParallel and in DiLoCo; here "
                          "there are auto, on and off")
     return found
+
+
+def elastic() -> Optional[Tuple[int, int]]:
+    """(MIN, MAX) of $TELEGRAD_ELASTIC, "2:4" or "2", as telegrad-launch --elastic sets it; MAX 0:
+    as many as begin. None: it is not set.
+
+    Raises:
+        UsageError: another text.
+    """
+    text = os.environ.get("TELEGRAD_ELASTIC")
+    if not text:
+        return None
+    found = re.fullmatch(r"([1-9]\d{0,4})(?::([1-9]\d{0,4}))?", text)
+    if found is None:
+        raise UsageError(f"TELEGRAD_ELASTIC={text!r}: MIN or MIN:MAX is wanted, numbers of "
+                         "workers, such as 2:4")
+    return int(found[1]), int(found[2] or 0)
 
 
 def codec() -> Optional[str]:

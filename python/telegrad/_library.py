@@ -35,7 +35,8 @@ class JobOptions(Structure):
                 ("dead_timeout_s", c_double), ("operation_timeout_s", c_double),
                 ("hosts_part", c_int32), ("metrics_port", c_int32), ("gdr", c_char_p),
                 ("tier1", c_char_p), ("metrics_file", c_char_p),
-                ("encryption", c_char_p), ("flight_recorder", c_char_p)]
+                ("encryption", c_char_p), ("flight_recorder", c_char_p),
+                ("elastic_min", c_int32), ("elastic_max", c_int32)]
 
 
 class Tensor(Structure):
@@ -121,6 +122,11 @@ PROTOTYPES = {
     "jobs_close_at_exit": (c_int32, [c_int64, POINTER(_H), POINTER(_H), POINTER(c_double), _S]),
     "job_waits_for": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "job_need_all": (c_int32, [_H, c_char_p, c_double, _S]),
+    "job_let_in": (c_int32, [_H, _S]),
+    "job_reconfigure": (c_int32, [_H, _S]),
+    "job_epoch": (c_int64, [_H]),
+    "job_elder": (c_int32, [_H]),
+    "job_share": (c_int32, [_H, c_char_p, c_uint64, POINTER(_H), _S]),
     "store_options_init": (None, [POINTER(StoreOptions), c_uint64]),
     "store_create": (c_int32, [_H, c_char_p, POINTER(StoreOptions), POINTER(_H), _S]),
     "compression_init": (None, [POINTER(Compression), c_uint64]),

@@ -121,6 +121,14 @@ class MomentumOfStore:
         store.set_compression(**setting)
         self._setting = dict(setting)
 
+    def begin_again(self, store: Any, optimizer: Optional[RunByStore]) -> None:
+        """Of a store in the place of that which was told."""
+        self._kept = 0.0
+        if self._setting:
+            store.set_compression(**self._setting)
+        if optimizer is not None:
+            store.set_optimizer(optimizer)
+
     def settle(self, store: Any, optimizer: Optional[RunByStore], has_rows: bool) -> str:
         """Before the first key: tells the store, where workers keep it; what is to be said.
 

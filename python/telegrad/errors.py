@@ -44,6 +44,11 @@ class PeerDied(Error):
     exit_code = 20
 
 
+class EpochEnded(PeerDied):
+    """Others died, and ``dead`` names them, or others wait to come in: the job, one with
+    `elastic`, goes on. `Job.reconfigure` takes this worker along."""
+
+
 class Timeout(Error, TimeoutError):
     """An operation did not end in time; the message says what is missing."""
     exit_code = 21
@@ -120,6 +125,7 @@ _BY_EXIT_CODE: Dict[int, Type[Error]] = {
                  JoinTimeout, AuthenticationError, Mismatch, ResourceLimit,
                  Cancelled, NumericFault, IntegrityError, DeviceFault)
 }
+_EPOCH_ENDED = 13  # TELEGRAD_EPOCH_ENDED
 # Of telegrad_code, where the exit code says no more than "internal".
 _BY_CODE: Dict[int, Type[Error]] = {2: UsageError, 3: WrongOrder, 4: Unsupported,
                                     7: Cancelled}
@@ -128,6 +134,8 @@ _BY_CODE: Dict[int, Type[Error]] = {2: UsageError, 3: WrongOrder, 4: Unsupported
 def make_error(code: int, exit_code: int, message: str,
                dead: Tuple[str, ...] = ()) -> Error:
     """The exception for a status of the C interface."""
+    if code == _EPOCH_ENDED:
+        return EpochEnded(message, exit_code=exit_code, code=code, dead=dead)
     kind = _BY_EXIT_CODE.get(exit_code) or _BY_CODE.get(code) or Error
     if kind in _BY_CODE.values():
         exit_code = kind.exit_code

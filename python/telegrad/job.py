@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 from ctypes import byref, c_void_p, sizeof
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
-from . import _library
+from . import _environment, _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
                        interruptible, text_of)
 from ._environment import metrics_outlet, seconds, secret_of_file, tier_one
 from ._log import LOGGER
+from ._elastic import GoesOn, limits_of
 from .errors import Error, UsageError, WrongOrder
 
 WORKER, SERVER, SCHEDULER = range(3)
@@ -22,7 +23,7 @@ _CANCELLED = 33
 _INTERNAL = 70
 
 
-class Job:
+class Job(GoesOn):
     """Members that exchange gradients. Thread-safe but for `close`.
 
     Without arguments it is a job of this worker alone, with its scheduler and server
@@ -65,6 +66,10 @@ class Job:
             at `bind`. None: $TELEGRAD_METRICS_PORT, else no port.
         metrics_file: the same, every 10 s and at the end; None: $TELEGRAD_METRICS_FILE, in
             which a "%" is the process's number, else no file.
+        elastic: (MIN, MAX), or MIN alone: the job goes on when workers die, while MIN are left,
+            and lets others come until there are MAX; calls of those that are left raise
+            `telegrad.EpochEnded`, and `reconfigure` takes them along. None: a death ends it;
+            `from_launcher` what $TELEGRAD_ELASTIC of telegrad-launch says.
         flight_recorder: the folder in which this process writes what it did last when the job
             fails (docs/when_a_machine_dies.md); None: $TELEGRAD_FLIGHT_RECORDER, else none.
 
@@ -85,7 +90,8 @@ class Job:
                  metrics_port: Optional[int] = None,
                  metrics_file: Optional[str] = None,
                  encryption: Optional[str] = None,
-                 flight_recorder: Optional[str] = None) -> None:
+                 flight_recorder: Optional[str] = None,
+                 elastic: Union[None, int, Tuple[int, int]] = None) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
         join_timeout = seconds(join_timeout, "JOIN_TIMEOUT", 60)
@@ -98,6 +104,7 @@ class Job:
         if from_launcher:
             secret = secret_of_file() if secret is None else secret
             bind = os.environ.get("TELEGRAD_BIND") if bind is None else bind
+            elastic = _environment.elastic() if elastic is None else elastic
         if secret is not None and not isinstance(secret, bytes):
             raise UsageError(f"secret of {type(secret).__name__}: bytes are wanted")
         options.secret_bytes = len(secret or b"")
@@ -108,9 +115,11 @@ class Job:
              hosts_part=hosts_part, scheduler=scheduler, job_id=job_id, transport=transport,
              tls=tls, bind="127.0.0.1" if bind is None else bind, link=link, join_timeout_s=join_timeout,
              dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr,
-             tier1=tier_one(tier1), **metrics_outlet(metrics_port, metrics_file),
+             tier1=tier_one(tier1 or ("off" if elastic else None)), **metrics_outlet(metrics_port, metrics_file),
              encryption=encryption or os.environ.get("TELEGRAD_ENCRYPTION") or "auto",
              flight_recorder=flight_recorder)
+        options.elastic_min, options.elastic_max = limits_of(elastic)
+        self._is_elastic = options.elastic_min > 0
         options.secret = secret
         self._handle = c_void_p()
         self._pid = os.getpid()

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 from . import optimizer as _optimizer
 from ._arrays import FLOAT16, INT32, added, assign, check_alike, copied, in_float32
 from ._arrays import is_in_order, tensor_of
+from ._elastic_store import StoreGoesOn
 from ._hosts import hosts_of
 from ._library import NOT_FOUND
 from ._log import LOGGER
@@ -72,7 +73,8 @@ def create(name: str = "local", job: Optional[Job] = None,
     try:
         if job.rank < 0:
             job.join()
-        store = KVStore(Store(job, name, max_staleness), name, job if owns_job else None)
+        store = KVStore(Store(job, name, max_staleness), name, job if owns_job else None,
+                        max_staleness)
     except Error as why:
         if owns_job:
             job.fail(str(why), why.exit_code)
@@ -150,7 +152,7 @@ def _in_float32(rows: RowSparse) -> RowSparse:
     return RowSparse(in_float32(rows.data), rows.indices, rows.shape)
 
 
-class KVStore:
+class KVStore(StoreGoesOn):
     """MXNet's KVStore, made by `create`. One thread. Sums, never means: divide by
     `num_workers`. Keys are integers or strings, not both. An array is one of NumPy, torch
     or DLPack, contiguous, of float32, float16 or bfloat16; all arrays of a key have as
@@ -167,8 +169,10 @@ class KVStore:
             each call that waits.
     """
 
-    def __init__(self, store: Store, type: str, own_job: Optional[Job] = None) -> None:
+    def __init__(self, store: Store, type: str, own_job: Optional[Job] = None,
+                 max_staleness: Optional[int] = None) -> None:
         self._store = store
+        self._max_staleness = max_staleness
         self._type = type
         self._own_job = own_job
         self._keys: Dict[Key, int] = {}

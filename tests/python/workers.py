@@ -158,16 +158,17 @@ class Forked:
 class Ranks:
     """Processes that run `function` of `file`, with torchrun's variables; `runner`: what
     Python is given before the file; `on`: the command of a rank, as it runs elsewhere. They
-    are forks, but for ranks with one of these, and where `forks` is False."""
+    are forks, but for ranks with one of these, and where `forks` is False. `only`: some."""
 
     def __init__(self, file, function, num=2, argument=None, runner=(), on=None, forks=True,
-                 **environment):
+                 only=None, **environment):
         common = {**os.environ, "WORLD_SIZE": str(num), "MASTER_ADDR": "127.0.0.1",
                   "MASTER_PORT": str(free_port()), "ARGUMENT": json.dumps(argument),
                   "OMP_NUM_THREADS": "1", **environment}
+        self.port = common["MASTER_PORT"]
         words = [file, "--rank", function]
         self.processes = []
-        for rank in range(num):
+        for rank in range(num) if only is None else only:
             own = dict(common, RANK=str(rank), LOCAL_RANK=str(rank))
             if runner or on or not (forks and Forked.server):
                 command = [sys.executable, "-B", *runner, *words]

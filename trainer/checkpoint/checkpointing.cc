@@ -337,10 +337,6 @@ absl::StatusOr<bool> Checkpointing::SaveOnce(const Cursor& cursor) {
   return ends[0] == kLettingIn;
 }
 
-absl::Status Checkpointing::LetIn() {
-  return context_.store.group().Gather(kLettingIn, "").status();
-}
-
 absl::Status Checkpointing::Save(const Cursor& cursor) {
   const TimePoint start = Clock::now();
   const absl::StatusOr<bool> saved = SaveOnce(cursor);
@@ -351,7 +347,8 @@ absl::Status Checkpointing::Save(const Cursor& cursor) {
     num_failed_ = 0;
     context_.observer.OnNotice(absl::StrFormat(
         "checkpoint of step %d in %.1f s", cursor.step, SecondsSince(start)));
-    return *saved ? LetIn() : absl::OkStatus();
+    // An error that has a seat: with them all begin from what was saved.
+    return *saved ? LetIn(context_.store.group()) : absl::OkStatus();
   }
   if (!absl::IsAborted(status)) return status;  // not the disk
   if (context_.store.group().rank() == 0) folder_.Discard();

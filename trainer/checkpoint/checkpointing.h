@@ -76,8 +76,6 @@ class Checkpointing {
   double StepPerNorm(const Manifest& manifest) const;
   // Whether newcomers wait, which come in now.
   absl::StatusOr<bool> SaveOnce(const Cursor& cursor);
-  // An error that has a seat: with them all begin from what was saved.
-  absl::Status LetIn();
   absl::StatusOr<Cursor> ReadPart(const Manifest& manifest);
   // The texts of all workers; Aborted with the first one's error, if any.
   absl::StatusOr<std::vector<std::string>> Share(

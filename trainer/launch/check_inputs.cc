@@ -164,17 +164,6 @@ absl::Status CheckWorkers(const TrainOptions& options,
                    " has started ", parts.num_workers, "; leave it out"));
 }
 
-absl::Status CheckElastic(const TrainOptions& options, int workers) {
-  const auto [min, max] = options.elastic;
-  const auto refuse = [&](const auto&... range) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--elastic of ", workers, " workers: it takes ", range...));
-  };
-  if (min > workers) return refuse("as MIN 1 to ", workers, ", not ", min);
-  if (max == 0 || max >= workers) return absl::OkStatus();
-  return refuse("as MAX ", workers, " or more, not ", max);
-}
-
 // Where this process may write: each worker its part, the first one results.
 absl::Status MakeFolders(const TrainOptions& options,
                          const Placement& placement) {
@@ -208,7 +197,8 @@ absl::Status CheckInputs(const TrainOptions& options,
   }));
   RETURN_IF_ERROR(CheckSecurity(options));
   RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
-  RETURN_IF_ERROR(CheckElastic(options, WorkersOf(options, placement)));
+  RETURN_IF_ERROR(CheckElastic("--elastic", options.elastic,
+                               WorkersOf(options, placement)));
   // A setting with flags of its own is checked with these.
   const bool is_whole = options.settings.front().own == nullptr;
   // Who comes in place of a dead worker finds checkpoints of its job.

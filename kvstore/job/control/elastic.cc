@@ -8,6 +8,25 @@
 
 namespace telegrad {
 
+std::string ElasticText(const ElasticLimits& limits) {
+  return limits.max == 0 ? absl::StrCat(limits.min)
+                         : absl::StrCat(limits.min, ":", limits.max);
+}
+
+absl::Status CheckElastic(absl::string_view name, const ElasticLimits& limits,
+                          int num_workers) {
+  const auto refuse = [&](const auto&... range) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " of ", num_workers, " workers: it takes ", range...));
+  };
+  if (limits.min == 0 && limits.max == 0) return absl::OkStatus();
+  if (limits.min < 1 || limits.min > num_workers) {
+    return refuse("as MIN 1 to ", num_workers, ", not ", limits.min);
+  }
+  if (limits.max == 0 || limits.max >= num_workers) return absl::OkStatus();
+  return refuse("as MAX ", num_workers, " or more, not ", limits.max);
+}
+
 absl::StatusOr<ElasticLimits> ParseElastic(absl::string_view text) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits(':', 1));

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -14,6 +17,12 @@ struct ElasticLimits {
 // The fact that has a job's limits.
 inline constexpr char kElasticFact[] = "--elastic";
 
+// "2" or "2:4".
+std::string ElasticText(const ElasticLimits& limits);
+// Whether a job that begins with so many workers can have them, or has none;
+// `name` says which option they are.
+absl::Status CheckElastic(absl::string_view name, const ElasticLimits& limits,
+                          int num_workers);
 // Reads "MIN" or "MIN:MAX", of any bytes. InvalidArgument says what it takes.
 absl::StatusOr<ElasticLimits> ParseElastic(absl::string_view text);
 

@@ -288,9 +288,11 @@ ElasticLimits Roster::MakeSeats() {
   if (text == nullptr) return {};
   const absl::StatusOr<ElasticLimits> limits = ParseElastic(*text);
   if (!limits.ok()) return {};
-  has_parts_ = std::ranges::any_of(entries_, [&](const RosterEntry& each) {
-    return each.join.wanted.role == Role::kServer &&
-           AreOfOneProcess(each.join, workers[0]->join);
+  has_parts_ = std::ranges::all_of(workers, [&](const RosterEntry* worker) {
+    return std::ranges::any_of(entries_, [&](const RosterEntry& each) {
+      return each.join.wanted.role == Role::kServer &&
+             AreOfOneProcess(each.join, worker->join);
+    });
   });
   for (; num_workers_ < limits->max; ++num_workers_) {
     gone_.push_back({.wanted = {Role::kWorker, num_workers_}});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "kvstore/job/control/elastic.h"
 #include "kvstore/job/control/membership.h"
 #include "kvstore/job/control/secret.h"
 #include "kvstore/job/control/timing.h"
@@ -35,6 +37,11 @@ struct JobOptions {
   // that have them: "UCX_TLS" -> "tcp". Their names are none of those that the
   // store itself uses (docs/control_plane.md).
   Facts facts = {};
+  // A worker's job goes on when others die, and lets others come, each time in
+  // a new epoch (JoinNextEpoch). It stands for a fact of kElasticFact.
+  ElasticLimits elastic = {};
+  // The epoch in which this process came into such a job; 0: it comes now.
+  uint64_t since_epoch = 0;
   // Runs the part of the sums that a worker's process has, as a server of its
   // rank, in a thread: HostPart (kvstore/server.h). Null: the process has no
   // part. Where all workers have one the job has as many servers as workers and
@@ -57,6 +64,9 @@ struct JobOptions {
   std::function<void(const std::string&)> on_wait = nullptr;
   // Called once when the job fails, on the control thread.
   std::function<void(const FatalEvent&)> on_fatal = nullptr;
+  // Called there when an elastic job goes on in another epoch: who has died, or
+  // has come.
+  std::function<void(const FatalEvent&)> on_epoch = nullptr;
 };
 
 // How a member with these options asks to join.

@@ -1,9 +1,11 @@
 #include "kvstore/job/path/worker_group.h"
 
+#include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/json_fields.h"
@@ -78,6 +80,7 @@ class JoinedGroup : public WorkerGroup {
   std::optional<int> seat() const override {
     return seat_ < 0 ? std::nullopt : std::optional<int>(seat_);
   }
+  int elder() const override { return elder_; }
   std::vector<int> Left() const override { return control_->Left(); }
   int Newcomers() const override { return control_->Newcomers(); }
   void Leave() override { control_->Leave(); }
@@ -89,10 +92,12 @@ class JoinedGroup : public WorkerGroup {
  private:
   absl::Status WhyNotJoined(const absl::Status& own);
   absl::Status FindPath();
+  absl::Status FindElder();
 
-  const JobOptions options_;
+  JobOptions options_;
   Failure failure_;
   std::atomic<int> seat_{-1};
+  int elder_ = 0;
   DataPath path_;
   std::unique_ptr<HostedPart> part_;  // ends when the others have left
   Mutex mutex_;
@@ -107,12 +112,14 @@ absl::Status JoinedGroup::Join() {
   request.on_fatal = [this, tell = request.on_fatal](const FatalEvent& event) {
     tell(event);
     seat_ = event.seat;
+    if (event.seat >= 0 && options_.on_epoch) options_.on_epoch(event);
     failure_.Set(StatusOf(event));
   };
   absl::StatusOr<std::unique_ptr<Job>> joined = Job::Join(request);
   if (!joined.ok()) return WhyNotJoined(joined.status());
   control_ = *std::move(joined);
   absl::Status status = FindPath();
+  if (status.ok() && options_.elastic.min > 0) status = FindElder();
   if (!status.ok()) Fail(status);  // the others wait for us
   return status;
 }
@@ -133,6 +140,26 @@ absl::Status JoinedGroup::FindPath() {
   ASSIGN_OR_RETURN(
       path_, AgreeOnPath(*control_, options_.path, options_.secret, deadline));
   ASSIGN_OR_RETURN(path_.server_addresses, ReadAddresses(*control_, deadline));
+  return absl::OkStatus();
+}
+
+absl::Status JoinedGroup::FindElder() {
+  uint64_t& since = options_.since_epoch;
+  if (since == 0) since = control_->membership().epoch;
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   control_->Gather("elder", absl::StrCat(since),
+                                    Clock::now() + options_.timing.join));
+  uint64_t oldest = UINT64_MAX;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    uint64_t its = 0;
+    if (!absl::SimpleAtoi(all[rank], &its)) {
+      return WithExitCode(ExitCode::kMismatch,
+                          absl::InvalidArgumentError(absl::StrCat(
+                              "worker/", rank, " sent no number of an epoch")));
+    }
+    if (its < oldest) elder_ = static_cast<int>(rank);
+    oldest = std::min(oldest, its);
+  }
   return absl::OkStatus();
 }
 
@@ -209,6 +236,9 @@ JoinRequest JoinRequestOf(const JobOptions& options, Role role) {
   facts.emplace_back("resend", options.path.transport.resend ? "on" : "off");
   facts.emplace_back("encryption", Name(options.path.transport.encryption));
   facts.emplace_back("version", TELEGRAD_VERSION);
+  if (role == Role::kWorker && options.elastic.min > 0) {
+    facts.emplace_back(kElasticFact, ElasticText(options.elastic));
+  }
   return {.scheduler_address = options.scheduler_address,
           .role = role,
           .wanted_rank = options.wanted_rank,
@@ -236,9 +266,32 @@ int WorkerGroup::num_pushers() const {
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinWorkers(
     const JobOptions& options) {
-  auto group = std::make_unique<JoinedGroup>(options);
-  RETURN_IF_ERROR(group->Join());
-  return group;
+  JobOptions own = options;
+  for (;;) {
+    auto group = std::make_unique<JoinedGroup>(own);
+    const absl::Status status = group->Join();
+    if (status.ok()) return group;
+    const std::optional<int> seat = SeatOf(status);
+    if (own.elastic.min == 0 || !seat.has_value()) return status;
+    own.wanted_rank = *seat;  // somebody has died meanwhile
+  }
+}
+
+absl::Status LetIn(WorkerGroup& group) {
+  return group.Gather(kLettingIn, "").status();
+}
+
+absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinNextEpoch(
+    std::unique_ptr<WorkerGroup> ended) {
+  const std::optional<int> seat = ended->seat();
+  JobOptions options = ended->options();
+  if (options.elastic.min == 0 || !seat.has_value()) {
+    return absl::FailedPreconditionError(
+        "the epoch has not ended: nobody has died, and nobody was let in");
+  }
+  options.wanted_rank = *seat;
+  ended.reset();
+  return JoinWorkers(options);
 }
 
 std::unique_ptr<WorkerGroup> MakeSoloGroup(const JobOptions& options) {

@@ -51,9 +51,12 @@ class WorkerGroup {
   // Once a member has died and the job goes on without it: what this worker
   // wants as its rank when it joins the job again. This group has failed.
   virtual std::optional<int> seat() const { return std::nullopt; }
-  // On worker 0: how many wait to come into the job, which is in a Gather of
-  // kLettingIn (kvstore/job/control/elastic.h). Some heartbeats late.
+  // On worker 0: how many wait to come into the job, which is in LetIn. Some
+  // heartbeats late.
   virtual int Newcomers() const { return 0; }
+  // In a job with JobOptions::elastic: the first of the ranks that are in it
+  // longest, who have what was trained.
+  virtual int elder() const { return 0; }
   // Leaves the job in order, after the last operation.
   virtual void Leave() = 0;
   // Has it until the group ends: what other workers may need that long.
@@ -78,6 +81,14 @@ class WorkerGroup {
 // Returns when everyone has joined. Errors carry the exit codes of Job::Join.
 absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinWorkers(
     const JobOptions& options);
+
+// All workers call it when nothing is under way. Where others wait to come into
+// the job it is an error, and an epoch with them begins.
+absl::Status LetIn(WorkerGroup& group);
+// Joins again a job with JobOptions::elastic that goes on without a member, or
+// with others; FailedPrecondition: neither. What was made in the group is gone.
+absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinNextEpoch(
+    std::unique_ptr<WorkerGroup> ended);
 
 // Makes a job of this process alone: worker 0 of 1, no servers, no scheduler.
 std::unique_ptr<WorkerGroup> MakeSoloGroup(const JobOptions& options);

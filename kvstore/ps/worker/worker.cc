@@ -221,7 +221,7 @@ absl::Status DistWorker::BroadcastValues(size_t first_key, TensorViews values) {
   const TimePoint deadline = Clock::now() + group_.options().operation_timeout;
   std::vector<Ticket> tickets;
   for (size_t i = 0; i < values.size(); ++i) {
-    tickets.push_back(Broadcast(static_cast<Key>(first_key + i), 0,
+    tickets.push_back(Broadcast(static_cast<Key>(first_key + i), group_.elder(),
                                 values.subspan(i, 1), -static_cast<int>(i)));
   }
   for (const Ticket& ticket : tickets) RETURN_IF_ERROR(ticket.Wait(deadline));

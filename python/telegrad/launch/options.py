@@ -32,6 +32,12 @@ def _count(low: int, high: int = 65535):
     return parse
 
 
+def _limits(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d{0,4}(:[1-9]\d{0,4})?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no MIN or MIN:MAX, such as 2:4")
+    return text
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="telegrad-launch", usage="telegrad-launch [OPTIONS] -- PROGRAM [ARGUMENTS]",
@@ -50,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
     job.add_argument("--restart", type=_count(0, 1000), default=0, metavar="N",
                      help="start again up to N times where the exit code says that it may help; "
                      "telegrad-train goes on from --checkpoint")
+    job.add_argument("--elastic", type=_limits, metavar="MIN[:MAX]",
+                     help="of a script: it goes on when workers die while MIN are left; with MAX "
+                     "another one starts in a killed one's place (telegrad-train has its own)")
     where = made.add_argument_group("hosts")
     where.add_argument("--cluster", "--launcher", choices=sorted(KINDS), metavar="KIND",
                        help=f"how hosts are reached: {', '.join(KINDS)}; default: by the "
@@ -124,6 +133,11 @@ def parse(arguments: List[str]) -> argparse.Namespace:
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", options.name):
             made.error(f"--name {options.name!r}: lower-case letters, digits and - are wanted, "
                        "at most 40")
+    name = os.path.basename(options.program[0])
+    if options.elastic and name.startswith("telegrad-"):
+        made.error(f"--elastic is for scripts; {name} "
+                   + ("has its own: give it behind --" if name == "telegrad-train" else
+                      "does not go on"))
     if options.hostfile and options.cluster in ("local", "kubernetes"):
         made.error(f"-H has no meaning with --cluster {options.cluster}")
     if options.sync_dst_dir and options.workdir:

@@ -94,6 +94,8 @@ class Plan:
             found.update(self._dmlc(role, rank, meeting))
         if role == "worker" or self._by_rank:
             found.update(self._torchrun(role, rank, meeting))
+        if options.elastic:
+            found["TELEGRAD_ELASTIC"] = options.elastic
         found.update(variables(options.env, self._environ))
         if role == "worker":
             found.update(variables(options.env_worker, self._environ))

@@ -44,7 +44,7 @@ class Supervisor:
         self._running: Dict[int, Process] = {}
         self._ended: List[Ended] = []
         # Of a job that goes on without some: those, and who came in their place.
-        self._elastic = ""
+        self._elastic = options.elastic or ""
         if program_name(options.program) == "telegrad-train":
             self._elastic = value_of(options.program, "--elastic") or ""
         self._spared: List[Ended] = []

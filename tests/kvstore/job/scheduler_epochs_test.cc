@@ -294,6 +294,13 @@ TEST(SchedulerEpochs, MoreThanThereWereMayComeUpToTheMost) {
   EXPECT_EQ(StartIn(sent[100]).servers.size(), 3u);
 }
 
+TEST(SchedulerEpochs, ANewcomerNeedsNoServerWhereNotAllWorkersHaveOne) {
+  ElasticJob job(2, 1, "1:3", /*has_parts=*/true);
+  EXPECT_THAT(Newcomer("1:3").Come(job, 900), IsOk());
+  job.Pass(std::chrono::seconds(1));
+  EXPECT_EQ(job.Newcomers(), 1);
+}
+
 TEST(SchedulerEpochs, WhoWaitsIsToldHowTheJobEnds) {
   ElasticJob job(1, 1, "1:2");
   Newcomer newcomer("1:2");

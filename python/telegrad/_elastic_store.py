@@ -1,0 +1,73 @@
+"""How a KVStore goes on in a job that outlives its members."""
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+from .errors import UsageError
+from .job import Job
+from .rows import rows_of
+from .store import Store
+
+
+class StoreGoesOn:
+    """What a `KVStore` with `elastic` does when others die, or come."""
+
+    _store: Any
+    _type: str
+    _max_staleness: Any
+    _optimizer: Any
+    _momentum: Any
+    _keys: Dict[Any, int]
+    _waiting: Dict[Any, Any]
+    init: Any
+    pull: Any
+
+    def let_in(self) -> None:
+        """`telegrad.Job.let_in`: all workers call it, at the begin of a step.
+
+        Raises:
+            telegrad.EpochEnded: somebody has died, or comes in: `reconfigure`.
+        """
+        self._job_of_store().let_in()
+
+    def share(self, value: Any = None) -> Any:
+        """`telegrad.Job.share`: the elder's `value`, a number of steps, on all workers, who all
+        call it, after `init` or `reconfigure`."""
+        return self._job_of_store().share(value)
+
+    def reconfigure(self, values: Mapping[Any, Any]) -> None:
+        """After `telegrad.EpochEnded`: goes on with those that are left, and with those who
+        came, who call `init` for the same keys in the same order, and `pull`. What was under
+        way is given up; what codecs held back, and what an optimizer of the store kept, begins
+        anew.
+
+        Args:
+            values: of each key, as of its `init`: the elder's count, and all arrays get them.
+
+        Raises:
+            telegrad.UsageError: other keys than the store has; nothing was done.
+            telegrad.Error: as of `telegrad.Job.reconfigure`.
+        """
+        job = self._job_of_store()
+        known = [*self._keys, *self._waiting]
+        other = {*values} ^ {*known}
+        if other:
+            raise UsageError(f"reconfigure with other keys than the store has: {sorted(map(str, other))}")
+        given = {key: values[key] for key in known}
+        job.reconfigure()
+        self._store = Store(job, self._type, self._max_staleness)
+        for kept in ("_keys", "_waiting", "_pushes", "_copies", "_row_elems", "_rates", "_stepped"):
+            getattr(self, kept).clear()
+        self._momentum.begin_again(self._store, self._optimizer)
+        if not given:
+            return
+        self.init([*given], [*given.values()])
+        dense = {key: value for key, value in given.items() if rows_of(value) is None}
+        if dense:
+            self.pull([*dense], [*dense.values()])
+
+    def _job_of_store(self) -> Job:
+        job = self._store.job
+        if job is None:
+            raise UsageError(f"kvstore type '{self._type}' is of one process, which nobody joins")
+        return job
