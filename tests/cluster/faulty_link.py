@@ -62,15 +62,15 @@ def altered(packet, chance):
 
 
 class FaultyLink:
-    """`lose`, `repeat`, `delay`: of each packet, how likely; `alter`: of each long one, but
-    from and to the port `spare`."""
+    """`lose`, `repeat`, `delay`: of each packet, how likely; `alter`: every n-th of
+    the long ones, but from and to the port `spare`."""
 
     LONG = 1000  # bytes of a packet
 
     def __init__(self, host, seed=7, lose=0, repeat=0, delay=0, alter=0, spare=0):
         self.chances = {"lost": lose, "repeated": repeat, "late": delay}
         self.alter, self.spare, self.chance = alter, spare, random.Random(seed)
-        self.count = dict.fromkeys(["all", "altered", *self.chances], 0)
+        self.count = dict.fromkeys(["all", "long", "altered", *self.chances], 0)
         self.devices = [device(None), device(host)]
         self.reads, self.writes = os.pipe()
         self.thread = threading.Thread(target=self.carry)
@@ -93,7 +93,7 @@ class FaultyLink:
             where -= likely
         return "carried"
 
-    def may_alter(self, packet):
+    def is_long(self, packet):
         ports = struct.unpack_from(">HH", packet, (packet[0] & 15) * 4)
         return len(packet) >= self.LONG and packet[9] == TCP and self.spare not in ports
 
@@ -110,9 +110,11 @@ class FaultyLink:
                 self.count["all"] += 1
                 if fate in self.count:
                     self.count[fate] += 1
-                if self.may_alter(packet) and self.chance.random() < self.alter:
-                    packet = altered(packet, self.chance)
-                    self.count["altered"] += 1
+                if self.alter and self.is_long(packet):
+                    self.count["long"] += 1
+                    if self.count["long"] % self.alter == 0:
+                        packet = altered(packet, self.chance)
+                        self.count["altered"] += 1
                 if fate == "late" and late[sink] is None:
                     late[sink] = packet  # it leaves behind the next one
                     continue

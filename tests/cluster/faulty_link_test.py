@@ -6,11 +6,12 @@ import hosts
 
 hosts.enter([], required=True)
 
-from cluster_case import ENDLESS, SHORT, TRAIN, ClusterCase, hash_on_one_host, main  # noqa: E402
+from cluster_case import ENDLESS, SHORT, TRAIN, ClusterCase, hash_in, main  # noqa: E402
 from faulty_link import HERE, THERE, FaultyLink as Link  # noqa: E402
 
 PORT = 9093  # of the scheduler
 WENT_ON = re.compile(r"(\d) workers? went on from step (\d+)")
+DENSE = SHORT[4:]  # without a codec
 INSECURE = ["--insecure", "--encryption", "off"]
 
 
@@ -40,7 +41,7 @@ class FaultyLink(ClusterCase):
 
     def test_flipped_bits_end_the_job(self):
         # Of the data path: control records have their checks in system/security.
-        with Link("n1", alter=0.02, spare=PORT) as link:
+        with Link("n1", alter=50, spare=PORT) as link:
             for flags, words in ((self.far[2:], "altered, repeated or out of order on its way"),
                                  (INSECURE, "fails its check")):
                 for process in self.over(*flags, training=ENDLESS):
@@ -49,11 +50,12 @@ class FaultyLink(ClusterCase):
             self.assertGreater(link.count["altered"], 1)
 
     def test_with_resend_flipped_bits_cost_time_alone(self):
-        with Link("n1", alter=0.001, spare=PORT) as link:
-            for process in self.over(*INSECURE, "--resend"):
+        with Link("n1", alter=400, spare=PORT) as link:
+            for process in self.over(*INSECURE, "--resend", training=DENSE):
                 self.end(process, 0)
-            self.assertGreater(link.count["altered"], 1)
-        self.assert_same_weights("out-worker-0", 1)
+            self.assertGreater(link.count["altered"], 3)
+        self.end(self.start([TRAIN, *DENSE, "--workers", "2", "--out", "here"]), 0)
+        self.assertEqual(*(hash_in(f"{self.folder}/{out}") for out in ("out-worker-0", "here")))
 
     def test_the_side_of_the_scheduler_goes_on_alone(self):
         flags = [*SHORT[:-2], "--num-batches", "200", "--inject", "slow:0:50", "--checkpoint",

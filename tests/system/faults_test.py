@@ -121,8 +121,9 @@ class Strangers(SystemTest):
                     one.close()
 
     def test_halves_and_slow_ones_are_hung_up_on(self):
+        # UCX's own port keeps half a request (SECURITY.md).
         flags = [*TRAINING[:-4], "--num-batches", "90", "--gc-type", "2bit",
-                 "--disp-batches", "1"]
+                 "--disp-batches", "1", "--transport", "tcp"]
         self.run_to_end(flags)
         whole = self.summary()[0]["weights_sha256"]
         # As long as the slow ones may stay, and as much again.
@@ -130,26 +131,31 @@ class Strangers(SystemTest):
         self.wait_for_training(run)
         slow = {}
         for port in self.ports():
-            slow[port] = socket.create_connection(("127.0.0.1", port), 5)
+            for says in (b"T", b""):
+                slow[port, says] = socket.create_connection(
+                    ("127.0.0.1", port), 5)
             half = socket.create_connection(("127.0.0.1", port), 5)
             half.sendall(bytes([64, 0, 0, 0]) + bytes(20))  # of a length
             half.close()
-        self.assertGreater(len(slow), 1)
+        self.assertGreater(len(slow), 2)
         start = time.monotonic()
         while slow and run.process.poll() is None:
-            for port, one in list(slow.items()):
+            for (port, says), one in list(slow.items()):
                 try:
-                    one.sendall(b"T")
+                    one.sendall(says)
                     one.settimeout(0.2)
-                    is_over = one.recv(4096) == b""
+                    while said := one.recv(4096):
+                        pass  # why it is refused
+                    is_over = said == b""
                 except TimeoutError:
                     is_over = False
                 except OSError:
                     is_over = True
                 if is_over:
-                    slow.pop(port).close()
+                    slow.pop((port, says)).close()
         self.assertEqual(slow, {}, "they may stay")
-        self.assertLess(time.monotonic() - start, 12)
+        self.assertIsNone(run.process.poll(), "it had ended")
+        self.assertLess(time.monotonic() - start, 15)
         self.assertEqual(self.wait(run, 120), 0, run.output())
         self.assertEqual(self.summary()[0]["weights_sha256"], whole)
 
