@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Fuzzes targets: tests/fuzz/run.sh [RUNS [TARGET...]]; 10,000,000 runs of every
 # target by default.
-# Needs clang with libFuzzer (Debian: clang libclang-rt-14-dev). What was found
-# stays in build/fuzz/findings; exit 1 when there is anything.
+# Needs clang with libFuzzer (Debian: clang libclang-rt-14-dev). Prints a row for each target in the
+# end: executions, those of a second, edges of the program that were covered, inputs kept, MiB,
+# findings. What was found stays in build/fuzz/findings, beside the output of each target; exit 1
+# when there is anything.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 runs=${1:-10000000}
@@ -20,8 +22,16 @@ cmake --build build/fuzz --target "${targets[@]}"
 mkdir -p build/fuzz/findings
 # Keeping where memory was allocated costs a tenth.
 export ASAN_OPTIONS="malloc_context_size=4:${ASAN_OPTIONS:-}"
+
+# Of what a target has written: the number in a line of its statistics.
+stat() { sed -n "s/^stat::$1: *//p" "$2" | tail -1; }
+
+row() { printf '%-20s %12s %8s %7s %7s %5s  %s\n' "$@"; }
+
+table=$(row target executions a_second edges inputs MiB findings)
+failed=0
 for target in "${targets[@]}"; do
-  corpus=build/fuzz/corpus/$target
+  corpus=build/fuzz/corpus/$target log=build/fuzz/findings/$target.log
   mkdir -p "$corpus"
   options=(-max_len=1024)
   seeds=()  # good files to begin with
@@ -35,6 +45,15 @@ for target in "${targets[@]}"; do
     cp "${seeds[@]}" "$corpus"
     options=(-max_len=20480)  # as large as these
   fi
-  "build/fuzz/tests/fuzz/$target" -runs="$runs" "${options[@]}" \
-    -artifact_prefix=build/fuzz/findings/ -print_final_stats=1 "$corpus"
+  found=none
+  if ! "build/fuzz/tests/fuzz/$target" -runs="$runs" "${options[@]}" \
+    -artifact_prefix="build/fuzz/findings/$target-" -print_final_stats=1 "$corpus" 2>&1 | tee "$log"; then
+    found=$(sed -n 's/^SUMMARY: //p' "$log" | tail -1)
+    failed=1
+  fi
+  edges=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -1)
+  table+=$'\n'$(row "$target" "$(stat number_of_executed_units "$log")" "$(stat average_exec_per_sec "$log")" \
+    "${edges:--}" "$(find "$corpus" -type f | wc -l)" "$(stat peak_rss_mb "$log")" "${found:-it ended by itself}")
 done
+echo "$table"
+exit $failed
