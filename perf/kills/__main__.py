@@ -14,7 +14,7 @@ one resumes. Prints a line of JSON for each piece, and one of all:
 - `goodput_steps`: steps that count, of all that were made; `goodput`: steps that count, of those
   that as many seconds without kills would have made at the median rate between two kills.
 
-Ends with 1 where something was left, or where a run did not go on.
+Ends with 1 where something was left, where a run did not go on, or where no kill came.
 """
 import argparse
 import json
@@ -46,6 +46,7 @@ def parse():
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--save", type=int, default=50, help="steps between two checkpoints")
     parser.add_argument("--restart", action="store_true", help="--resume in place of --elastic")
+    parser.add_argument("--dir", help="where checkpoints are for that time, such as /dev/shm")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("flags", nargs="*", help="further ones of the trainer")
     return parser.parse_args()
@@ -158,8 +159,10 @@ def left_behind(folder, shared):
         except OSError:
             pass
     new = set(os.listdir("/dev/shm")) - shared
-    ours = [name for name in new if "telegrad" in name or "ucx" in name]
-    return found + [f"/dev/shm/{name}" for name in ours]
+    for pid in filter(str.isdigit, os.listdir("/proc")) if new else ():
+        maps = read(f"/proc/{pid}/maps")  # of others that run beside this
+        new = {name for name in new if f"/dev/shm/{name}" not in maps}
+    return found + [f"/dev/shm/{name}" for name in new]
 
 
 def pause(seconds, piece, growth):
@@ -172,13 +175,18 @@ def pause(seconds, piece, growth):
     return piece.run.poll() is None
 
 
-def kill_one(piece, victim, killed):
-    """Behind a checkpoint of this run: nothing begins anew."""
+def kill_one(piece, victim, killed, is_end):
+    """Behind a checkpoint of this run: nothing begins anew. Waits for what comes of it: the
+    others go on, or `is_end`."""
     piece.wait()
-    pid = members(piece.run.pid).get(f"worker {victim}")
-    if pid is not None and piece.saved:
-        killed.append(time.monotonic())
-        os.kill(pid, signal.SIGKILL)
+    pid, before = members(piece.run.pid).get(f"worker {victim}"), piece.went_on
+    if pid is None or not piece.saved:
+        return
+    killed.append(time.monotonic())
+    os.kill(pid, signal.SIGKILL)
+    while (piece.run.poll() is None and time.monotonic() < killed[-1] + 120 and
+           (is_end or piece.went_on == before)):
+        time.sleep(0.02)
 
 
 def rates(saved, killed):
@@ -194,10 +202,11 @@ def one_piece(options, folder, base, number, rng):
     start, shared = time.monotonic(), set(os.listdir("/dev/shm"))
     until = start + options.piece * 60
     piece = Piece(options, folder, base > 0)
-    while time.monotonic() < until:
+    while True:
         if pause(min(options.every, until - time.monotonic()), piece, growth):
-            if time.monotonic() < until:
-                kill_one(piece, rng.randrange(options.workers), killed)
+            if time.monotonic() >= until:
+                break
+            kill_one(piece, rng.randrange(options.workers), killed, options.restart)
             continue
         if not options.restart or piece.run.returncode != 20:
             sys.exit(f"ended with {piece.run.returncode}\n{''.join(piece.text)}")
@@ -235,7 +244,7 @@ def main():
     options = parse()
     rng, told, clean = random.Random(options.seed), [], []
     options.piece = min(options.piece, options.minutes)
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="kills-") as folder:
+    with tempfile.TemporaryDirectory(dir=options.dir, prefix="telegrad-kills-") as folder:
         base = 0
         for number in range(max(1, round(options.minutes / options.piece))):
             one, saved, killed = one_piece(options, folder, base, number, rng)
@@ -250,7 +259,7 @@ def main():
                       "rss_mib_per_h": max(each["rss_mib_per_h"] for each in told),
                       "descriptors": max(each["descriptors"] for each in told),
                       "left": [one for each in told for one in each["left"]], **goodput(told, clean)}))
-    return any(each["left"] for each in told)
+    return any(each["left"] for each in told) or total["went_on"] + total["restarts"] == 0
 
 
 if __name__ == "__main__":
