@@ -233,8 +233,7 @@ class Elastic(unittest.TestCase):
             with self.subTest(kind=kind):
                 options = {"kind": kind, "victim": 0, "waits": 3}
                 ranks = self.begin("train", servers=int(kind == "dist_sync"), argument=options)
-                while ranks.processes[0].poll() is None:
-                    time.sleep(.01)
+                self.assertEqual(ranks.processes[0].wait(), -signal.SIGKILL)
                 one = self.add({"kind": kind, "waits": 3})
                 ended = [*ranks.wait(), (0, *one.communicate(workers.TIMEOUT_S))]
                 found = self.check(ended, (1, 2, 3), lambda step: (
@@ -247,8 +246,7 @@ class Elastic(unittest.TestCase):
     def test_who_does_not_fit_ends_and_the_job_goes_on(self):
         ranks = self.begin("train", argument={"victim": 2, "waits": 3, "job": {
             "secret": SECRET.decode()}}, secret=SECRET)
-        while ranks.processes[2].poll() is None:
-            time.sleep(.01)
+        self.assertEqual(ranks.processes[2].wait(), -signal.SIGKILL)
         secret = {"secret": SECRET.decode()}
         for job, code, texts in (
                 ({**secret, "elastic": 1}, 31, ("--elastic", "1:3")),

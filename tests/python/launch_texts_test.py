@@ -198,6 +198,8 @@ class Printed(unittest.TestCase):
         for command, words in (("--print kubernetes -- true", "--image is wanted"),
                                ("--print compose --image x --name A_ -- true", "--name 'A_'"),
                                ("--print pbs -- true", "invalid choice"),
+                               ("--elastic 4:x -- true", "'4:x' is no MIN"),
+                               ("--elastic 2 -- telegrad-train", "has its own"),
                                ("--no-such-flag", "--no-such-flag")):
             said = io.StringIO()
             with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:

@@ -94,6 +94,10 @@ class Forked:
             self.returncode = int(self.status.readline())
         return self.returncode
 
+    def wait(self, timeout=TIMEOUT_S):
+        select.select([self.status], [], [], timeout)
+        return self.poll()
+
     def send_signal(self, number):
         if self.poll() is None:
             os.kill(self.pid, number)

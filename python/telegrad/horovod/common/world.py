@@ -9,18 +9,19 @@ from collections import Counter
 from typing import Any, Callable, Dict, List, Optional
 
 from ..._hosts import host_identity
-from ...errors import Error, Unsupported, UsageError
+from ...errors import EpochEnded, Error, Unsupported, UsageError
 from ...group import Group
 from ...job import WORKER, Job, is_failing
 from ...operations import Operations
 from . import environment, settings
-from .exceptions import HorovodInternalError
+from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from .numbers import Numbers
 
 # One of these, of which the library knows more, is set by each launcher.
 _LAUNCHERS = ("DMLC_ROLE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_ID", "PMI_RANK",
               "MV2_COMM_WORLD_RANK", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK",
               "SKYPILOT_NODE_RANK", "JOB_COMPLETION_INDEX", "PMIX_RANK")
+_PATIENCE_S = 3.0  # until the job says who is gone
 _NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
 
@@ -117,6 +118,7 @@ class World:
 
 _world: Optional[World] = None
 _kept: List[Any] = []  # job and hosts, from one `init` to the next
+_sets: Any = None  # process sets that `init` was given
 _was_shut_down = False
 
 
@@ -162,7 +164,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     Raises:
         telegrad.Error: the ranks do not meet, and why.
     """
-    global _world
+    global _world, _sets
     if _world is not None:
         return
     environment.apply_log_level()
@@ -181,7 +183,67 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     if _world.rank == 0:
         environment.say_ignored()
     from .process_sets import set_up
-    set_up(None if isinstance(process_sets, str) else process_sets)
+    _sets = None if isinstance(process_sets, str) else process_sets
+    set_up(_sets)
+
+
+def is_elastic() -> bool:
+    """Whether the job goes on when ranks die."""
+    return current().job.is_elastic
+
+
+def elder() -> int:
+    """The first of the ranks that are in the job longest, who have what was trained."""
+    return current().job.elder
+
+
+def let_in() -> None:
+    """All ranks call it, between operations: who waits to come into an elastic job does.
+
+    Raises:
+        HostsUpdatedInterrupt: somebody did.
+        HorovodInternalError: somebody has died.
+    """
+    job = running().job
+    if not job.is_elastic:
+        return
+    try:
+        internal(job.let_in)
+    except HorovodInternalError as why:
+        if why.dead or not isinstance(job.failure(), EpochEnded):
+            raise
+        raise HostsUpdatedInterrupt(False) from why
+
+
+def goes_on() -> bool:
+    """Whether `go_on` can be called, behind an error: others have died, or come in."""
+    job = current().job
+    if job.is_elastic and job.failure() is None:
+        try:
+            job.need_all("elastic.run", _PATIENCE_S)
+        except Error:
+            pass  # which `failure` has
+    return isinstance(job.failure(), EpochEnded)
+
+
+def go_on() -> None:
+    """Takes part in the next epoch of an elastic job, with other ranks; all call it.
+
+    Raises:
+        HorovodInternalError: the job is over, or others have died again.
+    """
+    global _world
+    before = current()
+    internal(before.job.reconfigure)
+    _kept[:] = [before.job, internal(lambda: _hosts_of(before.job))]
+    after = internal(lambda: World(*_kept))
+    _world = after
+    from .process_sets import set_up
+    for each in _sets or ():
+        each._invalidate()
+    set_up(_sets)
+    for part in before.parts:
+        internal(part.begin_again)
 
 
 def shutdown() -> None:

@@ -5,6 +5,7 @@ from typing import Any, Dict
 
 import torch
 
+from ..common.exceptions import HorovodInternalError
 from ..common.submission import Adasum, synchronize
 from .allreduce import allreduce_async_
 from .hooks import after_gradient
@@ -77,6 +78,17 @@ class AdasumOptimizer(_Inner):  # type: ignore[misc]
             with torch.no_grad():
                 p.copy_(self._before[p] + change)
         return loss
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Forgets steps that are under way."""
+        handles, self._handles = self._handles, {}
+        for handle, _ in handles.values():
+            try:
+                synchronize(handle)
+            except HorovodInternalError:
+                pass  # they are forgotten
+        self._delays = {p: self.backward_passes_per_step for p in self._delays}
+        super().load_state_dict(*args, **kwargs)
 
     def step_alone(self) -> None:
         """By this rank's gradients."""

@@ -35,7 +35,7 @@ class Coded:
     """
 
     def __init__(self, codec: Codec, optimizer: Any, names: Dict[Any, str], op: int) -> None:
-        self._here = here = world.running()
+        here = world.running()
         if op not in (Sum, Average):
             raise Unsupported(f"op={op} with compression {codec.type}: Sum or Average")
         if here.parts:
@@ -51,19 +51,11 @@ class Coded:
         rules = [codec.rules] if codec.rules else []
         if flat:
             rules.append(pattern_of(flat, trained.values()) + "=none")
-        self._store = Store(here.job, "allreduce")
-        here.parts.append(self)
-        self._store.set_compression(
-            type=codec.type, rules=";".join(rules), **check.momentum.settings,
-            **codec.setting)
-        if op == Average:
-            self._store.set_optimizer(Rescale(1 / here.size))
+        self._setting = {"type": codec.type, "rules": ";".join(rules),
+                         **check.momentum.settings, **codec.setting}
+        self._op, self._names = op, trained
         self._buffers = {p: torch.zeros(p.numel(), dtype=p.dtype) for p in trained if takes(p)}
-        keys = self._store.init([trained[p] for p in self._buffers],
-                                list(self._buffers.values()))
-        self._keys: Dict[Any, Tuple[int, int]] = {
-            p: (key, -place) for place, (p, key) in enumerate(zip(self._buffers, keys))}
-        self._sizes: Dict[Any, List[Any]] = {}
+        self._open(here)
         check.momentum.apply()
         check.normal.apply()
         if here.rank == 0:
@@ -71,6 +63,22 @@ class Coded:
             for note in (check.momentum.note, check.normal.note):
                 if note:
                     LOGGER.info("%s", note)
+
+    def _open(self, here: world.World) -> None:
+        self._here, self._store = here, Store(here.job, "allreduce")
+        here.parts.append(self)
+        self._store.set_compression(**self._setting)
+        if self._op == Average:
+            self._store.set_optimizer(Rescale(1 / here.size))
+        keys = self._store.init([self._names[p] for p in self._buffers],
+                                list(self._buffers.values()))
+        self._keys: Dict[Any, Tuple[int, int]] = {
+            p: (key, -place) for place, (p, key) in enumerate(zip(self._buffers, keys))}
+        self._sizes: Dict[Any, List[Any]] = {}
+
+    def begin_again(self) -> None:
+        """In the next epoch of an elastic job, with nothing held back."""
+        self._open(world.running())
 
     @staticmethod
     def _key_name(name: str) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from ...errors import Unsupported
 from ..common import world
+from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.submission import Adasum, Average, Sum, synchronize
 from .adasum_optimizer import AdasumOptimizer
@@ -52,7 +53,7 @@ class _Distributed(_Inner):  # type: ignore[misc]
         self._group_of: Dict[Any, Tuple[Any, ...]] = {}
         self._ready: Dict[Any, int] = {}  # of groups: how many gradients
         self._removes: List[Any] = []
-        is_elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+        is_elastic = os.environ.get("HOROVOD_ELASTIC") == "1" or world.is_elastic()
         self._trained = [p for group in self.param_groups for p in group["params"]
                          if p.requires_grad]
         if not process_set.included() or (world.size() == 1 and not is_elastic):
@@ -231,8 +232,12 @@ class _Distributed(_Inner):  # type: ignore[misc]
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
         """Forgets gradients that are under way."""
         handles, self._handles = self._handles, {}
+        self._ready.clear()
         for wait in handles.values():
-            wait()
+            try:
+                wait()
+            except HorovodInternalError:
+                pass  # they are forgotten
         self._is_synchronized, self._should_synchronize = False, True
         self._delays = {p: self.backward_passes_per_step for p in self._delays}
         super().load_state_dict(*args, **kwargs)

@@ -6,17 +6,19 @@ from typing import Any, Callable, Dict, List
 
 import torch
 
+from ...common import world
 from ..functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from .sampler import ElasticSampler
 
 
 def _sync(value: Any) -> None:
+    root = world.elder()
     if isinstance(value, torch.nn.Module):
-        broadcast_parameters(value.state_dict(), root_rank=0)
+        broadcast_parameters(value.state_dict(), root_rank=root)
     elif isinstance(value, torch.optim.Optimizer):
-        broadcast_optimizer_state(value, root_rank=0)
+        broadcast_optimizer_state(value, root_rank=root)
     else:
-        value.load_state_dict(broadcast_object(value.state_dict(), name="sampler"))
+        value.load_state_dict(broadcast_object(value.state_dict(), root, "sampler"))
 
 
 class TorchState:
@@ -52,8 +54,19 @@ class TorchState:
             callback()
 
     def commit(self) -> None:
-        """`save`."""
+        """`save`, and `check_host_updates`. All ranks call it."""
         self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Lets those in who wait to come into an elastic job; all ranks call it, between
+        operations.
+
+        Raises:
+            HostsUpdatedInterrupt: somebody does, which `run` takes.
+            HorovodInternalError: somebody has died.
+        """
+        world.let_in()
 
     def save(self) -> None:
         """Keeps what is there now, in memory."""
@@ -70,11 +83,11 @@ class TorchState:
                 setattr(self, name, value)
 
     def sync(self) -> None:
-        """All ranks get rank 0's; all call it."""
+        """All ranks get the elder's, rank 0's unless a rank came in its place; all call it."""
         for name in self._stateful:
             _sync(getattr(self, name))
         values = broadcast_object({name: getattr(self, name) for name in self._plain},
-                                  name="elastic_state")
+                                  world.elder(), "elastic_state")
         for name, value in values.items():
             setattr(self, name, value)
         self.save()
