@@ -50,10 +50,10 @@ class ReplicasOptions(ServersOptions, total=False):
     momentum: str
     momentum_rate: Optional[float]
     normalize: str
+    elastic: bool
 
 
 class StateOptions(ReplicasOptions, total=False):
     """Of `telegrad.torch.State`."""
     dense_1d: bool
     verbose: bool
-    elastic: bool

@@ -11,14 +11,14 @@ import torch.distributed as dist
 
 from .._hosts import hosts_of
 from .._log import LOGGER
-from ..errors import Error, Unsupported, UsageError
+from ..errors import Error, PeerDied, Unsupported, UsageError, WrongOrder
 from ..optimizer import Rescale
 from ..store import Store
 from ._alike import optimizer_settings
 from ._auto import Choice, OptimizerCheck
 from ._dropped import close_when_dropped
-from ._hook import remember
-from ._meeting import check_names, is_first_of, job_of_group, ranks_of
+from ._hook import refuse_elastic, remember
+from ._meeting import check_names, is_first_of, job_of_group, job_of_store, ranks_of
 from ._options import ServersOptions
 from ._residuals import Residuals
 from ._sharded import Sum, blank_of, may_follow, parts_of, sharded_modules
@@ -54,6 +54,9 @@ class Replicas:
             themselves.
         optimizer, momentum, momentum_rate: as of `telegrad.torch.State`.
         normalize: "on" is refused, since shards lie in no optimizer as they are sent.
+        elastic: all replicas do a step or none, so that after an error which is ``retryable``
+            those that are left may `reconfigure` and do it again. Costs in each step a barrier,
+            a number summed over shards and a copy of what codecs keep; without "auto".
         job_options: of `telegrad.Job`: transport, bind, link, timeouts.
 
     Raises:
@@ -68,8 +71,11 @@ class Replicas:
                  guard: bool = True, allow: Optional[str] = None,
                  optimizer: Optional[Any] = None, momentum: str = "auto",
                  momentum_rate: Optional[float] = None, normalize: str = "auto",
-                 **job_options: "Unpack[ServersOptions]") -> None:
+                 elastic: bool = False, **job_options: "Unpack[ServersOptions]") -> None:
         check_names(job_options, Replicas, ServersOptions)
+        if elastic:
+            refuse_elastic(gc_type, job_options)
+            job_options["tier1"] = "off"
         check = OptimizerCheck(gc_type, allow, rules, optimizer, model.parameters(),
                                is_first_of(_group_of(replicas)), momentum, momentum_rate,
                                normalize, "shards of replicas= lie in no optimizer as they are sent")
@@ -89,32 +95,21 @@ class Replicas:
             "guard": guard, "allow": allow, **self._momentum.settings}
         group = _group_of(replicas)
         self.model: Callable[[], Any] = weakref.ref(model)
-        self._job = job_of_group(
-            group=group, parameters=model.parameters(), settings={
-                "gc_type": gc_type, **setting, **optimizer_settings("optimizer", optimizer)},
-            **job_options)
-        try:
-            self._store = Store(self._job)
-            self._store.set_compression(type=gc_type, **setting)
-            self._store.set_optimizer(Rescale(1 / self._job.num_workers))
-            keys = self._store.init(list(blanks), list(blanks.values()))
-        except Error as why:
-            self._job.fail(str(why), why.exit_code)
-            raise
+        self._gc_type, self._setting, self._group, self._blanks = gc_type, setting, group, blanks
+        self._elastic = elastic
+        self._held: Optional[Dict[str, Any]] = None  # until a job has it
+        self._error: Optional[Error] = None  # of this backward
+        self._mesh = parts_of(next(iter(modules.values()))).mesh_info
+        self._steps = 0  # that all replicas have done, where elastic
+        self._job_options: Dict[str, Any] = {**job_options, "settings": {
+            "gc_type": gc_type, **setting, "elastic": elastic,
+            **optimizer_settings("optimizer", optimizer)}}
+        self._open(job_of_group(group=group, parameters=model.parameters(),
+                                **self._job_options))
         with torch.no_grad():
             first = ranks_of(group)[0]
             for parameter in model.parameters():
                 dist.broadcast(parameter.to_local(), src=first, group=group)
-        self.num_workers = self._job.num_workers
-        self._keys = dict(zip(blanks, keys))
-        self._sizes = {name: blank.numel() for name, blank in blanks.items()}
-        mesh = parts_of(next(iter(modules.values()))).mesh_info
-        self._residuals = Residuals(
-            self._store, self._keys, self._sizes,
-            {"gc_type": gc_type, **setting,
-             "shard": f"{mesh.shard_mesh_rank} of {mesh.shard_mesh_size}"}, group)
-        self._choice = Choice(self._store) if gc_type == "auto" else None
-        self._sums = {name: Sum(self._store, key) for name, key in self._keys.items()}
         self._partial: Dict[str, Any] = {}  # of micro-steps before the last
         self._under_way: List[str] = []  # in this backward
         self._backward = -1
@@ -130,6 +125,65 @@ class Replicas:
                 LOGGER.info("%s", self._momentum.note)
         remember(self)
         close_when_dropped(model, self.close)
+
+    def _open(self, job: Any, carried: Optional[Dict[str, Any]] = None) -> None:
+        """A store in that job; what an earlier one held back."""
+        self._job = job
+        try:
+            self._store = Store(job)
+            self._store.set_compression(type=self._gc_type, **self._setting)
+            self._store.set_optimizer(Rescale(1 / job.num_workers))
+            keys = self._store.init([*self._blanks], [*self._blanks.values()])
+        except Error as why:
+            job.fail(str(why), why.exit_code)
+            raise
+        self.num_workers = job.num_workers
+        self._keys = dict(zip(self._blanks, keys))
+        self._sizes = {name: blank.numel() for name, blank in self._blanks.items()}
+        mesh = self._mesh
+        self._residuals = Residuals(
+            self._store, self._keys, self._sizes,
+            {"gc_type": self._gc_type, **self._setting,
+             "shard": f"{mesh.shard_mesh_rank} of {mesh.shard_mesh_size}"}, self._group)
+        self._residuals.carried = carried
+        self._choice = Choice(self._store) if self._gc_type == "auto" else None
+        self._sums = {name: Sum(self._store, key) for name, key in self._keys.items()}
+
+    def reconfigure(self, store: Any, rank: int, world_size: int,
+                    timeout: float = 60.0) -> None:
+        """Goes on with these replicas, after a step that was not done: all ranks of each call it,
+        and do the step again, with all its micro-steps. What this rank's codecs held back before
+        it goes into that. Model and optimizer stay as they are.
+
+        Args:
+            store, rank, world_size, timeout: as of `telegrad.torch.State.reconfigure`; ranks are
+                the replicas', and one prefix is for all shards.
+
+        Raises:
+            telegrad.Error: ``retryable`` where another call, with the replicas that are left
+                and another prefix, may go well.
+            telegrad.Mismatch: replicas differ in what they were given or have done.
+            telegrad.WrongOrder: without ``elastic=True``; the model is gone.
+        """
+        model = self.model()
+        if not self._elastic or model is None:
+            raise WrongOrder("reconfigure of replicas without elastic=True, or a model")
+        if self._held is None:
+            self._held = self._residuals.held()
+        self._job.fail("replicas of the job go on in another one", PeerDied.exit_code)
+        self._store.close()
+        try:
+            self._job.close(3)
+        except Error:
+            pass  # which is why this is called
+        self._partial.clear()
+        self._under_way.clear()
+        self._error, self._backward = None, -1
+        options = {**self._job_options, "parameters": [*model.parameters()]}
+        options["settings"] = {**options["settings"], "steps done": self._steps}
+        own = dist.PrefixStore(f"shard{self._mesh.shard_mesh_rank}", store)
+        self._open(job_of_store(own, rank, world_size, timeout, **options), dict(self._held))
+        self._held = None
 
     def _hook(self, name: str, parts: Any) -> Callable[[Any], None]:
         return lambda gradient: self._exchange(name, parts, gradient)
@@ -153,15 +207,25 @@ class Replicas:
             return
         backward = torch._C._current_graph_task_id()  # below 0: without autograd
         self._begin(backward)
+        try:
+            self._send(name, parts, gradient, backward)
+        except Error as why:
+            if not self._elastic or backward < 0:
+                raise
+            self._error = self._error or why  # FSDP2 ends this backward first
+        if not self._residuals.carried and not self._elastic:
+            self._residuals.step_done()
+        self.waited_s += time.monotonic() - start
+
+    def _send(self, name: str, parts: Any, gradient: Any, backward: int) -> None:
+        if self._error is not None:
+            return
         self._residuals.add_to(name, gradient)
         if backward >= 0 and may_follow(parts, gradient):
             self._sums[name].start(parts, gradient)
             self._under_way.append(name)
         else:
             self._store.push_pull([self._keys[name]], [gradient], [gradient])
-        if not self._residuals.carried:
-            self._residuals.step_done()
-        self.waited_s += time.monotonic() - start
 
     def _begin(self, backward: int) -> None:
         """Of an exchange in the backward of this number."""
@@ -170,6 +234,8 @@ class Replicas:
         if backward not in (-1, self._backward):
             self._backward = backward
             self._under_way.clear()  # of one that an error has ended
+            if self._elastic:
+                self._residuals.begin_step()
             # Behind FSDP2's own, in which it may reduce the last modules.
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
 
@@ -177,8 +243,10 @@ class Replicas:
         """At the end of backward."""
         start = time.monotonic()
         names, self._under_way, self._backward = self._under_way, [], -1
-        for name in names:
-            self._sums[name].give()
+        if self._elastic:
+            self._end_together(names)
+        else:
+            self._give(names)
         if self._choice is not None:
             self._settle()
             self._choice.end()
@@ -187,6 +255,30 @@ class Replicas:
                                            self.waited_s)
         if self._choice is not None:
             self._choice.after_step(waited_s)
+
+    def _give(self, names: List[str]) -> None:
+        for name in names:
+            self._sums[name].give()
+
+    def _end_together(self, names: List[str]) -> None:
+        """On all ranks of all replicas that are left, or on none: who has an error makes one of
+        all shards of its replica, and a barrier is passed by all replicas or by none."""
+        why, self._error = self._error, None
+        try:
+            if why is None:
+                self._give(names)
+                self._job.barrier()
+        except Error as error:
+            why = error
+        is_done = torch.tensor([int(why is None)], device=next(iter(self._blanks.values())).device)
+        dist.all_reduce(is_done, dist.ReduceOp.MIN, group=self._mesh.shard_process_group)
+        if why is None and not is_done.item():
+            why = PeerDied("a rank with another shard of this replica has not done the step, "
+                           "since others have died")
+        if why is not None:
+            raise why
+        self._residuals.step_done()
+        self._steps += 1
 
     def _settle(self) -> None:
         """Until no operation is under way, on a device neither."""
