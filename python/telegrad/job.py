@@ -10,7 +10,7 @@ import sys
 from ctypes import byref, c_void_p, sizeof
 from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
-from . import _environment, _library
+from . import _account, _environment, _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
                        interruptible, text_of)
 from ._environment import metrics_outlet, seconds, secret_of_file, tier_one
@@ -127,6 +127,8 @@ class Job(GoesOn):
         self._close_timeout = operation_timeout
         self._stores: Set[Any] = set()  # that are open, whoever else has forgotten them
         self._groups: Set[Any] = set()
+        self._has_account = False  # its line is written
+        self._failed_by: Optional[BaseException] = None
         interruptible(lambda: call("job_start", byref(options), byref(self._handle)),
                       lambda _: None)
         _open_jobs[self] = None
@@ -249,6 +251,7 @@ class Job(GoesOn):
         """Closes groups and stores, and leaves in order. Scheduler and servers on threads of
         this process end when all workers have left; after `timeout` seconds (the
         operation timeout) they are ended. A second call does nothing."""
+        self._write_account()
         self._close_parts()
         _open_jobs.pop(self, None)
         limit = self._close_timeout if timeout is None else timeout
@@ -258,6 +261,12 @@ class Job(GoesOn):
                 interruptible(lambda: call("job_close", handle, limit), self.interrupt)
         finally:
             self._handle = c_void_p()
+
+    def _write_account(self) -> None:
+        """While its stores are there, which know the numbers."""
+        if self._handle and self._pid == os.getpid():
+            why = self._failed_by or _uncaught or self.failure()
+            _account.write(self, 0 if why is None else _exit_code_of(why), why)
 
     def _close_parts(self) -> None:
         for part in [*self._groups, *self._stores]:
@@ -272,6 +281,7 @@ class Job(GoesOn):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         is_failing = error is not None and not _is_orderly(error)
         if is_failing:
+            self._failed_by = error
             self._fail_of(error)
         try:
             self.close(3 if is_failing else None)
@@ -352,6 +362,8 @@ def _end_jobs() -> None:
     pid = os.getpid()
     own = [job for job in _open_jobs if job._handle and job._pid == pid]
     if _uncaught is None:
+        for job in own:
+            job._write_account()
         return _close_at_exit(own)
     for job in own:
         job._fail_of(_uncaught)

@@ -442,6 +442,8 @@ class Store:
 
     def close(self) -> None:
         """Cancels what is in flight, and leaves. A second call does nothing."""
+        if self.job is not None and self._handle:
+            self.job._write_account()
         handle, self._handle = self._handle, c_void_p()
         if not handle or self._pid != os.getpid():
             return

@@ -1,5 +1,6 @@
 """telegrad-launch on three hosts, over ssh."""
 
+import json
 import os
 import shlex
 import signal
@@ -47,8 +48,13 @@ class Launched(ClusterCase, Common):
 
     def test_a_device_that_failed_is_left_out_of_the_next_start(self):
         script = "test $(hostname) = n1 && test $RANK = 0 && exit 44; echo $RANK of $WORLD_SIZE"
-        process = self.launch("-n", "2", "--restart", "3", "--", "sh", "-c", script)
+        process = self.launch("-n", "2", "--restart", "3", "--account", "jobs", "--", "sh", "-c",
+                              script)
         text = self.end(process, 0)
+        with open(f"{self.folder}/jobs") as file:
+            job = json.load(file)
+        self.assertEqual((job["cluster"], job["hosts"], job["workers"], job["starts"], job["code"]),
+                         ("ssh", hosts.NAMES, 2, 2, 0))
         self.assertIn("the job ended with 44 (device_fault): worker 0@n1 ended with 44", text)
         self.assertIn("[worker 0@n2] 0 of 2\n", text)
         self.assertIn("[worker 1@n3] 1 of 2\n", text)

@@ -123,6 +123,27 @@ class Local(LaunchCase):
         text = self.run_to_end("-n", "3", "--", *words, code=7)
         self.assertIn("telegrad-launch: the job ended with 7: worker 1 ended with 7", text)
 
+    def test_a_line_of_the_job_is_left(self):
+        path = os.path.join(self.folder, "jobs.jsonl")
+        result = json.dumps({"event": "result", "steps": 7, "tensors": [1]})
+        for words, code in ((f"echo $TELEGRAD_LOG_JSON; echo '{result}'; echo '{{\"event\"'", 0),
+                            ("exit 20", 20)):
+            self.run_to_end("-n", "2", "-s", "1", "--account", path, "--", "sh", "-c",
+                            f"[ $DMLC_ROLE = worker ] || exit 0; {words}", code=code)
+        self.run_to_end("-n", "1", "--account", path, "--", "/none/such", code=2)
+        with open(path, encoding="utf-8") as file:
+            good, bad, refused = map(json.loads, file)
+        self.assertEqual((refused["code"], refused["reason"], refused["program"]),
+                         (2, "usage", ["/none/such"]))
+        self.assertEqual(good["results"], [{"steps": 7}] * 2)
+        self.assertEqual((good["event"], good["cluster"], good["workers"], good["servers"],
+                          good["starts"], good["code"], good["reason"]),
+                         ("job", "local", 2, 1, 1, 0, ""))
+        self.assertEqual((bad["code"], bad["reason"], bad["results"]), (20, "peer_died", []))
+        self.assertIn("worker", bad["message"])
+        said = self.run_to_end("-n", "1", "--account", self.folder, "--", "true", code=2)
+        self.assertIn("--account", said)
+
     def test_who_waits_for_ever_is_ended_once_another_has_failed(self):
         words = self.script(
             "import os, sys, time, subprocess\n"
@@ -222,6 +243,19 @@ class KVStore(LaunchCase):
             text = self.run_to_end("-n", "2", "-s", servers, "--", *self.script(self.SCRIPT))
             self.assertEqual(sorted(text.splitlines()),
                              ["[worker 0] sum 3.0 of 2", "[worker 1] sum 3.0 of 2"])
+
+    def test_a_store_that_nobody_closes_leaves_its_line(self):
+        path = os.path.join(self.folder, "jobs.jsonl")
+        for more, code, reason in (("", 0, ""), ("raise SystemExit(9)\n", 9, "")):
+            self.run_to_end("-n", "2", "--account", path, "--",
+                            *self.script(self.SCRIPT + more), code=code)
+            with open(path, encoding="utf-8") as file:
+                job = json.loads(file.readlines()[-1])
+            self.assertEqual((job["code"], job["reason"]), (code, reason))
+            (result,) = job["results"]
+            self.assertEqual((result["rank"], result["workers"], result["steps"], result["code"]),
+                             (0, 2, 1, 0))
+            self.assertEqual(result["push_raw_bytes"], 16)
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
     def test_a_script_of_ddp_is_compressed(self):

@@ -62,6 +62,29 @@ class OneJob(unittest.TestCase):
         job.close()
         self.assertEqual(telegrad.metrics(), {})
 
+    def test_a_line_of_each_job_is_left(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
+                os.environ, TELEGRAD_LOG_JSON=os.path.join(folder, "jobs.jsonl")):
+            job, store = self.start()
+            stats = store.stats()
+            store.close()
+            job.close()
+            with self.assertRaises(KeyError), telegrad.Job() as other:
+                other.join()
+                raise KeyError("w")
+            os.environ["TELEGRAD_LOG_JSON"] = folder
+            with self.assertLogs("telegrad", "WARNING") as logs, telegrad.Job() as other:
+                other.join()
+            self.assertIn("TELEGRAD_LOG_JSON=", logs.output[0])
+            with open(os.path.join(folder, "jobs.jsonl"), encoding="utf-8") as file:
+                good, bad = map(json.loads, file)
+        self.assertEqual((good["event"], good["steps"], good["workers"], good["code"]),
+                         ("result", 17, 1, 0))
+        for name in ("push_raw_bytes", "push_wire_bytes", "pull_raw_bytes", "pull_wire_bytes"):
+            self.assertEqual(good[name], stats[name])
+        self.assertGreater(good["worker_peak_bytes"], 1 << 20)
+        self.assertEqual((bad["code"], bad["reason"], bad["message"]), (70, "internal", "'w'"))
+
     def test_many_tensors_make_a_bounded_number_of_series(self):
         job, _ = self.start(num_tensors=1000)
         self.assertEqual(job.metrics_address, "")

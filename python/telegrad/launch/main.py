@@ -11,6 +11,7 @@ import time
 from typing import Any, List, Optional, Tuple
 
 from . import agent_words, verdict
+from .account import Account
 from .channel import Channel
 from .clusters import KINDS
 from .clusters.ssh import ssh_words
@@ -71,6 +72,7 @@ class Launcher:
         self._is_local = options.cluster == "local"
         self._supervisor: Optional[Supervisor] = None
         self._is_cancelled = False
+        self._num_servers = 0  # of the last start
 
     def plan(self, hosts: List[Host]) -> Plan:
         return Plan(self._options, hosts, self._is_local, os.environ)
@@ -107,6 +109,25 @@ class Launcher:
             signal.signal(number, self.on_signal)
         if self._options.sync_dst_dir:
             synchronise(self._options, self.plan(hosts).hosts)
+        account = Account(self._options.account) if self._options.account else None
+        if account is not None:
+            self._output.listener = account.hear
+
+        def add_up(outcome: Outcome, starts: int) -> None:
+            if account is not None:
+                account.write(self._options, [host.name for host in hosts], self._num_servers,
+                              starts, outcome)
+
+        try:
+            outcome, restarts = self._until_the_end(hosts, woken)
+        except Refused as why:
+            add_up(Outcome(why.code, str(why), []), 1)
+            raise
+        add_up(outcome, restarts + 1)
+        return outcome.code
+
+    def _until_the_end(self, hosts: List[Host], woken: int) -> Tuple[Outcome, int]:
+        """The last start's outcome, and how many there were before it."""
         restarts = 0
         while True:
             outcome = self._once(hosts, restarts, woken)
@@ -114,14 +135,14 @@ class Launcher:
                 self._output.say(outcome.text)
             hosts = [host for host in hosts if host.name not in outcome.faulty]
             if not self._may_restart(outcome, restarts, hosts):
-                return outcome.code
+                return outcome, restarts
             restarts += 1
             share = 0.8 + 0.4 * os.urandom(1)[0] / 255  # so that jobs do not come all at once
             pause = min(2 ** (restarts - 1), _LONGEST_PAUSE_S) * share
             self._output.say(f"start {restarts} of {self._options.restart} again in {pause:.0f} s")
             self._sleep(pause)
             if self._is_cancelled:
-                return outcome.code
+                return outcome, restarts - 1
 
     def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -130,6 +151,7 @@ class Launcher:
 
     def _once(self, hosts: List[Host], restarts: int, woken: int) -> Outcome:
         plan = self.plan(hosts)
+        self._num_servers = plan.num_servers
         self._options.workers = plan.num_workers  # of the job, whatever hosts are left later
         supervisor = Supervisor(self._options, plan, self._channels(plan), self._output,
                                 self._is_local)

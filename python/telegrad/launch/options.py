@@ -93,6 +93,9 @@ def parser() -> argparse.ArgumentParser:
                       ("--env-worker", "workers")):
         files.add_argument(name, action="append", default=[], metavar="NAME[=VALUE]",
                            help=f"a variable of {who}; without a value this one's")
+    files.add_argument("--account", metavar="FILE",
+                       help="append a line of JSON of this job when it has ended: hosts, "
+                       "seconds, exit code, and the results that workers print")
     shown = made.add_argument_group("instead of starting it")
     shown.add_argument("--dry-run", action="store_true", help="print the commands")
     shown.add_argument("--status", nargs="*", metavar="PLACE",

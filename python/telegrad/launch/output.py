@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping, Optional
 
 _COLOURS = {"scheduler": 35, "server": 33}
 _OF_WORKERS = (36, 32, 34, 96, 92, 94)
@@ -13,11 +13,15 @@ _BOLD = 1
 class Output:
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._streams = {1: sys.stdout, 2: sys.stderr}
+        # Hears what workers write to standard output.
+        self.listener: Optional[Callable[[str], None]] = None
         self._is_coloured = {
             number: stream.isatty() and not environ.get("NO_COLOR")
             for number, stream in self._streams.items()}
 
     def show(self, role: str, rank: int, title: str, stream: int, text: str) -> None:
+        if self.listener is not None and (role, stream) == ("worker", 1):
+            self.listener(text)
         colour = _COLOURS.get(role, _OF_WORKERS[rank % len(_OF_WORKERS)])
         prefix = self._painted(f"[{title}]", colour, stream)
         self._write(stream, "".join(f"{prefix} {self._last(line)}\n"

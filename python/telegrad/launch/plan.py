@@ -96,6 +96,8 @@ class Plan:
             found.update(self._torchrun(role, rank, meeting))
         if options.elastic:
             found["TELEGRAD_ELASTIC"] = options.elastic
+        if role == "worker" and options.account:
+            found["TELEGRAD_LOG_JSON"] = "-"
         found.update(variables(options.env, self._environ))
         if role == "worker":
             found.update(variables(options.env_worker, self._environ))
