@@ -2,6 +2,9 @@
 """telegrad.torch when ranks die: the others do that step again, with what they held back."""
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 from datetime import timedelta
@@ -130,6 +133,38 @@ def survive_diloco(_):
             "workers": diloco._job.num_workers, "steps": diloco.steps}
 
 
+def under_torchrun(folder):
+    """Each rank saves each step; rank 2 dies at step LOST of the first attempt, and the next one
+    goes on from the last step that all have saved. Appends when each step was done."""
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    net, model, state = make()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1)
+    saved = [int(name.split("-")[1]) for name in os.listdir(folder)
+             if name.startswith(f"{RANK}-")]
+    newest = torch.tensor([max(saved, default=0)])
+    dist.all_reduce(newest, dist.ReduceOp.MIN)
+    step = int(newest)
+    if step > 0:
+        kept = torch.load(f"{folder}/{RANK}-{step}")
+        net.load_state_dict(kept["net"])
+        state.load_state_dict(kept["state"])
+    begins = step
+    while step < STEPS:
+        if step == LOST and RANK == 2 and attempt == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.zero_grad()
+        model(gradients(step, RANK)).backward()
+        optimizer.step()
+        step += 1
+        with open(f"{folder}/times{RANK}", "a", encoding="ascii") as file:
+            file.write(f"{step} {time.time()}\n")
+        torch.save({"net": net.state_dict(), "state": state.state_dict()}, f"{folder}/part{RANK}")
+        os.replace(f"{folder}/part{RANK}", f"{folder}/{RANK}-{step}")
+    with open(f"{folder}/end{RANK}", "w", encoding="ascii") as file:
+        workers.json.dump([begins, net.all().tolist()], file)
+    state.close()
+
+
 def refused(_):
     texts = [workers.refused(telegrad.UsageError, lambda: make(elastic=True, **options))
              for options in ({"tier1": "on"}, {"codec": "auto"})]
@@ -192,6 +227,36 @@ class Elastic(unittest.TestCase):
         self.assertTrue(torch.allclose(given, 2 * moved + kept, atol=1e-4))
         self.assertGreater(float(kept.abs().sum()), 0)
 
+    def test_torchrun_starts_all_again_and_the_run_has_the_bits_of_a_whole_one(self):
+        with tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as folder, \
+                tempfile.TemporaryDirectory() as whole:
+            # Of Debian's torch only this has standard streams that Python 3.11 takes.
+            command = [sys.executable, "-B", "-m", "torch.distributed.run", "-r", "1", "-t", "1",
+                       "--log_dir", logs, "--nproc_per_node=4", "--max_restarts=1",
+                       "--monitor_interval=0.1", "--rdzv_backend=c10d",
+                       "--rdzv_endpoint=127.0.0.1:0", FILE, "--rank", "under_torchrun"]
+            done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1",
+                                                "ARGUMENT": workers.json.dumps(folder)},
+                                  capture_output=True, text=True, check=False,
+                                  timeout=workers.TIMEOUT_S)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            workers.Ranks(FILE, "under_torchrun", 4, whole,
+                          TORCHELASTIC_RESTART_COUNT="1").results()
+            for rank in range(4):
+                begins, weights = self.of_file(f"{folder}/end{rank}")
+                self.assertEqual(begins, LOST)
+                self.assertEqual(weights, self.of_file(f"{whole}/end{rank}")[1])
+            with open(f"{folder}/times0", encoding="ascii") as file:
+                times = [float(line.split()[1]) for line in file]
+            gap_s = max(later - before for before, later in zip(times, times[1:]))
+            print(f"torchrun, 4 ranks: {gap_s:.2f} s from the last step to the next one")
+            self.assertLess(gap_s, 60)
+
+    @staticmethod
+    def of_file(path):
+        with open(path, encoding="ascii") as file:
+            return workers.json.load(file)
+
     def test_what_cannot_be(self):
         for texts in workers.Ranks(FILE, "refused", 2).results():
             self.assertIn("tier1", texts[0])
@@ -202,4 +267,5 @@ class Elastic(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    workers.main({"survive": survive, "survive_diloco": survive_diloco, "refused": refused})
+    workers.main({"survive": survive, "survive_diloco": survive_diloco, "refused": refused,
+                  "under_torchrun": under_torchrun})
