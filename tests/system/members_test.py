@@ -126,17 +126,22 @@ class Members(PlacedTest):
     def test_a_surplus_and_a_double_are_refused_and_disturb_nobody(self):
         self.run_to_end([*TRAINING, "--workers", "4", "--servers", "2"])
         whole = self.result()
-        runs = self.start_dmlc(SLOWLY, workers=4, servers=2, skip=["worker 3"])
+        slowly = [*SLOWLY[:-1], "slow:0:250"]  # until the late one has come
+        runs = self.start_dmlc(slowly, workers=4, servers=2, skip=["worker 3"])
+        self.assertTrue(wait_until(lambda: re.search(
+            "waiting .* for worker/3$", runs["scheduler"].stderr(), re.M), 60))
         env = {**runs["worker 2"].env}
-        double = self.start([*SLOWLY, "--out", "double"], env=env)
+        double = self.start([*slowly, "--out", "double"], env=env)
         self.assertEqual(self.wait(double, 30), 31, double.output())
         self.assertIn("worker/2", double.fatal_lines()[0]["message"])
         env["DMLC_WORKER_ID"] = "3"
-        runs["worker 3"] = self.start([*SLOWLY, "--out", "out-worker-3"], env=env)
+        runs["worker 3"] = self.start([*slowly, "--out", "out-worker-3"], env=env)
         self.wait_for_training(runs["worker 0"])
-        late = self.start([*SLOWLY, "--out", "late", "--join-timeout", "3"],
+        late = self.start([*slowly, "--out", "late", "--join-timeout", "3"],
                           env=env)
-        self.assertIn(self.wait(late, 30), (24, 25, 31), late.output())
+        self.assertEqual(self.wait(late, 30), 31, late.output())
+        self.assertIn("one member too many: all of the job's 6 are there",
+                      late.fatal_lines()[0]["message"])
         self.wait_all(runs.values())
         self.assertEqual(self.result("out-worker-0"), whole)
 
