@@ -209,7 +209,7 @@ class PreparedCodec {
   virtual absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
       const EncodeItem& item, Stream stream) const;
 
-  // Makes such a part of Decode, or DecodeSum, to float32.
+  // Makes such a part of Decode, or DecodeSum.
   virtual absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
       const DecodeItem& item) const;
 

@@ -61,4 +61,18 @@ kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
           .threshold = threshold};
 }
 
+kernels::DecodeSpan SpanOf(const DecodeItem& item, float threshold) {
+  return {.codes = AsCodes(item.payload),
+          .out = item.out.data,
+          .num_elems = item.codec->num_elems(),
+          .threshold = threshold,
+          .scale = item.scale};
+}
+
+Bytes FloatRoomOf(const DecodeItem& item) {
+  Bytes room = item.out;
+  if (item.half.has_value()) room.size *= 2;
+  return room;
+}
+
 }  // namespace telegrad

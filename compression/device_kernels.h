@@ -32,6 +32,9 @@ void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
 // The span of an item whose sizes have been checked.
 kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
                            float threshold);
+kernels::DecodeSpan SpanOf(const DecodeItem& item, float threshold);
+// Room for as many elements of float32 as `item.out` has of its own.
+Bytes FloatRoomOf(const DecodeItem& item);
 
 // Internal, with the exit code of a GPU that failed.
 absl::Status LaunchFault(const std::string& what);

@@ -58,9 +58,17 @@ struct Group {
 struct DecodeGroup {
   kernels::DecodeManyFn* decode = nullptr;
   kernels::BlockFormat format = {};
+  size_t tile_elems = 0;
   uint32_t num_frames = 0;
+  kernels::GradFormat out = kernels::GradFormat::kFloat32;
   bool is_aligned = false;
   std::vector<kernels::DecodeSpan> spans = {};
+
+  bool Takes(const DecodeGroup& other) const {
+    return decode == other.decode && tile_elems == other.tile_elems &&
+           num_frames == other.num_frames && out == other.out &&
+           is_aligned == other.is_aligned && IsSame(format, other.format);
+  }
 };
 
 // The table's content: spans, then the span of each tile.
@@ -113,11 +121,14 @@ absl::Status Launch(Group& group, BatchTable& table) {
 }
 
 absl::Status Launch(DecodeGroup& group, BatchTable& table) {
-  kernels::DecodeBatch batch = {.num_frames = group.num_frames,
-                                .is_aligned = group.is_aligned,
-                                .format = group.format};
+  kernels::DecodeBatch batch = {
+      .num_frames = group.num_frames,
+      .is_aligned = group.is_aligned,
+      .format = group.format,
+      .tile_elems = static_cast<uint32_t>(group.tile_elems),
+      .out = group.out};
   const std::vector<std::byte> bytes =
-      Describe(group.spans, kernels::kDecodeTile, &batch.num_tiles);
+      Describe(group.spans, group.tile_elems, &batch.num_tiles);
   ASSIGN_OR_RETURN(std::byte* const memory,
                    table.Upload(bytes.data(), bytes.size(), 0));
   batch.spans = reinterpret_cast<const kernels::DecodeSpan*>(memory);
@@ -257,6 +268,10 @@ absl::Status EncodeMany(std::span<const EncodeItem> items, BatchTable& table) {
 absl::Status DecodeOne(const DecodeItem& item,
                        const kernels::KernelTable& kernels, Stream stream) {
   const PreparedCodec& codec = *item.codec;
+  if (item.half.has_value()) {
+    return absl::UnimplementedError(absl::StrCat("codec ", codec.traits().name,
+                                                 " decodes to float32 only"));
+  }
   RETURN_IF_ERROR(
       item.num_payloads == 0
           ? codec.Decode(item.payload, item.threshold, item.out, stream)
@@ -288,18 +303,18 @@ absl::Status DecodeMany(std::span<const DecodeItem> items, BatchTable& table) {
       RETURN_IF_ERROR(DecodeOne(item, *kernels, table.stream()));
       continue;
     }
-    const bool is_aligned = IsAligned(part->span.out, 16);
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const DecodeGroup& each) {
-                                return each.decode == part->decode &&
-                                       IsSame(each.format, part->format) &&
-                                       each.num_frames == item.num_payloads &&
-                                       each.is_aligned == is_aligned;
-                              });
-    if (group == groups.end()) {
-      group = groups.insert(
-          group, {part->decode, part->format, item.num_payloads, is_aligned});
-    }
+    const DecodeGroup wanted = {
+        part->decode,
+        part->format,
+        part->tile_elems,
+        item.num_payloads,
+        FormatOf(item.half),
+        IsAligned(part->span.out, item.half.has_value() ? 8 : 16) &&
+            IsAligned(part->span.codes, 8)};
+    auto group = std::find_if(
+        groups.begin(), groups.end(),
+        [&](const DecodeGroup& each) { return each.Takes(wanted); });
+    if (group == groups.end()) group = groups.insert(group, wanted);
     group->spans.push_back(part->span);
   }
   for (DecodeGroup& group : groups) RETURN_IF_ERROR(Launch(group, table));

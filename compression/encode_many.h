@@ -48,12 +48,15 @@ struct DecodeItem {
   float threshold = 0;
   Bytes out = {};
   float scale = 1;  // then `out` is multiplied by it
+  // What `out` is made of: then it is rounded. Only with a part of a launch.
+  std::optional<HalfFormat> half = std::nullopt;
 };
 
 // One item in a launch with others; see PreparedCodec::DecodePartOf.
 struct DecodePart {
   kernels::DecodeManyFn* decode = nullptr;
   kernels::BlockFormat format = {};
+  size_t tile_elems = kernels::kDecodeTile;
   kernels::DecodeSpan span = {};
 };
 

@@ -6,6 +6,7 @@
 #include "base/stream.h"
 #include "kernels/block.h"
 #include "kernels/encode_stats.h"
+#include "kernels/radix.h"
 #include "kernels/two_bit.h"
 
 // Many arrays in one launch, as the arrays of a step are too small for one
@@ -63,31 +64,44 @@ constexpr uint32_t kBatchTile = 10240;
 // One launch; of sparse encoders a few, as many for any number of arrays.
 using EncodeManyFn = void(const EncodeBatch& batch, Stream stream);
 
+// What the elements of a gradient or of a result are.
+enum class GradFormat : uint8_t { kFloat32, kFp16, kBf16 };
+
 // One array of codes, as the decoder for one takes it.
 struct DecodeSpan {
   const uint8_t* codes = nullptr;
-  float* out = nullptr;
-  uint64_t num_elems = 0;  // at least 1
-  float threshold = 0;
+  void* out = nullptr;      // its elements are of the batch's format
+  uint64_t num_elems = 0;   // at least 1
+  float threshold = 0;      // shared_decode: the quantum
   float scale = 1;          // what is decoded is multiplied by it
   uint32_t first_tile = 0;  // the array's first among all tiles of the batch
 };
 
-// A tile of kDecodeTile elements is one thread block's.
+// Whole blocks of every code but radix, whose tiles are the most blocks of
+// codes, or of sums, that they have room for.
+constexpr uint32_t kDecodeTile = 8192;
+constexpr uint32_t kRadixTile = kDecodeTile / kRadixBlock * kRadixBlock;
+constexpr uint32_t RadixSumTile(uint32_t num_frames) {
+  const size_t block = SumBlock(DigitGroupFor(num_frames));
+  return static_cast<uint32_t>(kDecodeTile / block * block);
+}
+
+// A tile of `tile_elems` elements is one thread block's.
 struct DecodeBatch {
   const DecodeSpan* spans = nullptr;
   const uint32_t* span_of_tile = nullptr;  // [num_tiles]
   uint32_t num_tiles = 0;
-  uint32_t num_frames = 0;  // in packed sums
-  bool is_aligned = false;  // every output to 16 bytes
-  BlockFormat format = {};  // for block_decode
+  uint32_t num_frames = 0;  // in packed sums; 0: these are no sums
+  // Every output to four of its elements, all codes to 8 bytes.
+  bool is_aligned = false;
+  // For block_decode, block_sign_decode (the block) and shared_decode (the bits
+  // of what is decoded, and whether codes are odd).
+  BlockFormat format = {};
+  uint32_t tile_elems = kDecodeTile;
+  GradFormat out = GradFormat::kFloat32;
 };
-constexpr uint32_t kDecodeTile = 8192;
 
 using DecodeManyFn = void(const DecodeBatch& batch, Stream stream);
-
-// What the elements of a gradient are.
-enum class GradFormat : uint8_t { kFloat32, kFp16, kBf16 };
 
 struct PowerSpan {
   const void* grad = nullptr;
@@ -138,6 +152,14 @@ struct BatchKernels {
   DecodeManyFn* two_bit_decode = nullptr;
   DecodeManyFn* packed_sum_decode = nullptr;
   DecodeManyFn* block_decode = nullptr;
+  DecodeManyFn* radix_decode = nullptr;
+  DecodeManyFn* radix_sum_decode = nullptr;
+  DecodeManyFn* shared_decode = nullptr;
+  DecodeManyFn* fp16_decode = nullptr;
+  DecodeManyFn* bf16_decode = nullptr;
+  DecodeManyFn* one_bit_decode = nullptr;
+  DecodeManyFn* count_decode = nullptr;
+  DecodeManyFn* block_sign_decode = nullptr;
 };
 
 }  // namespace telegrad::kernels

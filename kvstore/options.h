@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/clock.h"
 #include "base/device.h"
 #include "base/dtype.h"
 #include "compression/threshold.h"
@@ -218,6 +220,12 @@ using Updater = std::function<absl::Status(
 struct StoreOptions {
   int num_threads = 1;  // threads for codecs, besides the transport's thread
   size_t chunk_elems = size_t{512} * 1024;
+  // A device encodes tensors as groups that are closed with so many elements:
+  // the first codes leave while the next ones are made. Answers are decoded by
+  // four times as many; they wait for others so long at most, and for none
+  // where all have come.
+  size_t device_group_elems = size_t{1} << 24;
+  Duration device_patience = std::chrono::milliseconds(1);
   int num_devices = 1;  // devices of this process: views per operation
   // Types of one process only: chunks and counted bytes are those of a job with
   // so many servers and a worker for each device, so that sums have the same

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "compression/device_kernels.h"
 #include "compression/encode_many.h"
 
 namespace telegrad {
@@ -37,13 +38,9 @@ absl::StatusOr<std::optional<DecodePart>> ScaledCodec::DecodePartOf(
     const DecodeItem& item) const {
   auto* const decode = kernels().batch.block_decode;
   if (decode == nullptr || item.num_payloads != 0) return std::nullopt;
-  RETURN_IF_ERROR(CheckDecode(item.payload, item.out));
-  return DecodePart{.decode = decode,
-                    .format = format_,
-                    .span = {.codes = AsCodes(item.payload),
-                             .out = AsFloats(item.out),
-                             .num_elems = num_elems(),
-                             .scale = item.scale}};
+  RETURN_IF_ERROR(CheckDecode(item.payload, FloatRoomOf(item)));
+  return DecodePart{
+      .decode = decode, .format = format_, .span = SpanOf(item, 0)};
 }
 
 absl::Status ScaledCodec::DecodeAdd(ConstBytes payload, float, Bytes sum,

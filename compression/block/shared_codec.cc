@@ -99,6 +99,22 @@ class PreparedShared : public SelfContainedCodec {
                                     item.params.threshold / quanta_)};
   }
 
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override {
+    auto* const decode = kernels().batch.shared_decode;
+    if (decode == nullptr) return std::nullopt;
+    const Bytes room = FloatRoomOf(item);
+    const bool is_sum = item.num_payloads != 0;
+    RETURN_IF_ERROR(
+        is_sum ? CheckSum(item.payload, item.num_payloads, item.threshold, room)
+               : CheckSizes(item.payload, item.threshold, room));
+    return DecodePart{
+        .decode = decode,
+        .format = {.bits = is_sum ? SumBits(item.num_payloads) : bits_,
+                   .odd = kernels::IsOdd(bits_)},
+        .span = SpanOf(item, item.threshold / quanta_)};
+  }
+
   absl::Status Validate(ConstBytes payload) const override {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
     return CheckCodes(AsCodes(payload), num_elems(), bits_, levels_);
@@ -157,9 +173,7 @@ class PreparedShared : public SelfContainedCodec {
 
   absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads, float threshold,
                          Bytes out, Stream stream) const override {
-    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
-    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
-    RETURN_IF_ERROR(CheckThreshold(threshold));
+    RETURN_IF_ERROR(CheckSum(sum, num_payloads, threshold, out));
     kernels().block.shared_decode(AsCodes(sum), num_elems(),
                                   SumBits(num_payloads), Odd(num_payloads),
                                   threshold / quanta_, AsFloats(out), stream);
@@ -196,6 +210,12 @@ class PreparedShared : public SelfContainedCodec {
   absl::Status CheckSizes(ConstBytes payload, float threshold,
                           Bytes out) const {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
+    return CheckThreshold(threshold);
+  }
+  absl::Status CheckSum(ConstBytes sum, uint32_t num_payloads, float threshold,
+                        Bytes out) const {
+    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
     return CheckThreshold(threshold);
   }

@@ -42,10 +42,12 @@ class PreparedCast : public SelfContainedCodec {
   PreparedCast(const CodecTraits& codec_traits, size_t num_elems,
                const kernels::KernelTable& table,
                CastFormatKernels CastKernels::*format,
-               kernels::EncodeManyFn* encode_many, bool has_residual)
+               kernels::EncodeManyFn* encode_many,
+               kernels::DecodeManyFn* decode_many, bool has_residual)
       : SelfContainedCodec(codec_traits, num_elems, table),
         format_(table.cast.*format),
         encode_many_(encode_many),
+        decode_many_(decode_many),
         has_residual_(has_residual) {}
 
   size_t max_encoded_bytes() const override { return CastBytes(num_elems()); }
@@ -82,6 +84,13 @@ class PreparedCast : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override {
+    if (decode_many_ == nullptr || item.num_payloads != 0) return std::nullopt;
+    RETURN_IF_ERROR(CheckDecode(item.payload, FloatRoomOf(item)));
+    return DecodePart{.decode = decode_many_, .span = SpanOf(item, 0)};
+  }
+
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, sum));
@@ -92,6 +101,7 @@ class PreparedCast : public SelfContainedCodec {
  private:
   const CastFormatKernels format_;
   kernels::EncodeManyFn* const encode_many_;
+  kernels::DecodeManyFn* const decode_many_;
   const bool has_residual_;
 };
 
@@ -106,9 +116,11 @@ class Cast : public Codec {
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      KernelsFor(num_elems, device));
+    const bool is_fp16 = traits_.id == CodecId::kFp16;
     return std::make_unique<PreparedCast>(
         traits_, num_elems, *table, format_,
-        traits_.id == CodecId::kFp16 ? table->batch.fp16 : table->batch.bf16,
+        is_fp16 ? table->batch.fp16 : table->batch.bf16,
+        is_fp16 ? table->batch.fp16_decode : table->batch.bf16_decode,
         options.residual != 0);
   }
 

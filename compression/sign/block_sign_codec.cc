@@ -98,6 +98,15 @@ class PreparedBlockSign : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override {
+    auto* const decode = kernels().batch.block_sign_decode;
+    if (decode == nullptr || item.num_payloads != 0) return std::nullopt;
+    RETURN_IF_ERROR(CheckDecode(item.payload, FloatRoomOf(item)));
+    return DecodePart{
+        .decode = decode, .format = {.block = block_}, .span = SpanOf(item, 0)};
+  }
+
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, sum));

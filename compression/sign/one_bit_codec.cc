@@ -105,6 +105,18 @@ class PreparedOneBit : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override {
+    const bool is_sum = item.num_payloads != 0;
+    auto* const decode =
+        is_sum ? kernels().batch.count_decode : kernels().batch.one_bit_decode;
+    if (decode == nullptr) return std::nullopt;
+    const Bytes room = FloatRoomOf(item);
+    RETURN_IF_ERROR(is_sum ? CheckSum(item.payload, item.num_payloads, room)
+                           : CheckDecode(item.payload, room));
+    return DecodePart{.decode = decode, .span = SpanOf(item, 0)};
+  }
+
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, sum));
@@ -125,8 +137,7 @@ class PreparedOneBit : public SelfContainedCodec {
 
   absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads, float,
                          Bytes out, Stream stream) const override {
-    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
-    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
+    RETURN_IF_ERROR(CheckSum(sum, num_payloads, out));
     kernels().sign.count_decode(AsCodes(sum), num_payloads, num_elems(),
                                 AsFloats(out), stream);
     return absl::OkStatus();
@@ -154,6 +165,12 @@ class PreparedOneBit : public SelfContainedCodec {
   }
 
  private:
+  absl::Status CheckSum(ConstBytes sum, uint32_t num_payloads,
+                        Bytes out) const {
+    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
+    return CheckCapacity("output", out.size, 4 * num_elems());
+  }
+
   // With codes of +-magnitude, and the threshold in units of it.
   absl::Status EncodeAs(uint32_t magnitude, ConstBytes grad, CodecState& state,
                         const EncodeParams& params, Bytes out,

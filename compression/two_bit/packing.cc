@@ -88,6 +88,12 @@ bool AreRadixSums(const uint8_t* sums, uint32_t num_frames, size_t n) {
   return true;
 }
 
+size_t PlainTile(uint32_t) { return kernels::kDecodeTile; }
+size_t RadixTile(uint32_t num_frames) {
+  return num_frames == 0 ? kernels::kRadixTile
+                         : kernels::RadixSumTile(num_frames);
+}
+
 Packing Plain(const kernels::KernelTable& table) {
   return {.id = PackingId::kPlain,
           .num_bytes = kernels::TwoBitBytes,
@@ -102,6 +108,7 @@ Packing Plain(const kernels::KernelTable& table) {
           .encode_many_bf16 = table.batch.two_bit_bf16,
           .decode_many = table.batch.two_bit_decode,
           .packed_sum_decode_many = table.batch.packed_sum_decode,
+          .decode_tile = PlainTile,
           .decode = table.two_bit_decode,
           .decode_add = table.two_bit_decode_add,
           .sum_pack = table.two_bit_sum_pack,
@@ -118,6 +125,9 @@ Packing Radix(const kernels::KernelTable& table) {
           .are_sums = AreRadixSums,
           .encode = table.radix.encode,
           .encode_many = table.batch.radix,
+          .decode_many = table.batch.radix_decode,
+          .packed_sum_decode_many = table.batch.radix_sum_decode,
+          .decode_tile = RadixTile,
           .decode = table.radix.decode,
           .decode_add = table.radix.decode_add,
           .sum_pack = table.radix.sum_pack,

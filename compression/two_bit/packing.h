@@ -29,6 +29,8 @@ struct Packing {
   kernels::EncodeManyFn* encode_many_bf16 = nullptr;
   kernels::DecodeManyFn* decode_many = nullptr;
   kernels::DecodeManyFn* packed_sum_decode_many = nullptr;
+  // Elements of a tile of these; num_frames: 0 of codes.
+  size_t (*decode_tile)(uint32_t num_frames) = nullptr;
   kernels::TwoBitDecodeFn* decode = nullptr;
   kernels::TwoBitDecodeAddFn* decode_add = nullptr;
   kernels::TwoBitSumPackFn* sum_pack = nullptr;

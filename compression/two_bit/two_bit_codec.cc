@@ -113,16 +113,13 @@ class PreparedTwoBit : public PreparedCodec {
     auto* const decode =
         is_sum ? packing_.packed_sum_decode_many : packing_.decode_many;
     if (decode == nullptr) return std::nullopt;
-    RETURN_IF_ERROR(is_sum
-                        ? CheckDecodeSum(item.payload, item.num_payloads,
-                                         item.threshold, item.out)
-                        : CheckDecode(item.payload, item.threshold, item.out));
+    const Bytes room = FloatRoomOf(item);
+    RETURN_IF_ERROR(is_sum ? CheckDecodeSum(item.payload, item.num_payloads,
+                                            item.threshold, room)
+                           : CheckDecode(item.payload, item.threshold, room));
     return DecodePart{.decode = decode,
-                      .span = {.codes = AsCodes(item.payload),
-                               .out = AsFloats(item.out),
-                               .num_elems = num_elems_,
-                               .threshold = item.threshold,
-                               .scale = item.scale}};
+                      .tile_elems = packing_.decode_tile(item.num_payloads),
+                      .span = SpanOf(item, item.threshold)};
   }
 
   absl::Status DecodeAdd(ConstBytes payload, float threshold, Bytes sum,

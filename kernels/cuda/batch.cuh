@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/batch.h"
+#include "kernels/cuda/half.cuh"
 #include "kernels/cuda/stats.cuh"
 
 // Kernels of kernels/batch.h: a block takes a tile as an array of its own; the
@@ -103,20 +104,66 @@ __device__ inline void FinishTile(const EncodeBatch& batch, const Tile& tile,
   *ticket = 0;
 }
 
+// What is decoded, of any format, from some element on.
+struct DecodeOut {
+  uint8_t* to;
+  GradFormat format;
+
+  __device__ DecodeOut From(size_t begin) const {
+    return {to + begin * (format == GradFormat::kFloat32 ? 4 : 2), format};
+  }
+  __device__ uint32_t Half(float value) const {
+    return format == GradFormat::kFp16 ? Fp16Format::Cast(value)
+                                       : Bf16Format::Cast(value);
+  }
+  // As Store4 does it; kVector: aligned to four elements.
+  template <bool kVector>
+  __device__ void Store(const float (&values)[4], size_t i, size_t n) const {
+    if (format == GradFormat::kFloat32) {
+      Store4<kVector>(values, i, n, reinterpret_cast<float*>(to));
+      return;
+    }
+    uint32_t halves[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) halves[j] = Half(values[j]);
+    StoreHalves<kVector>(halves, i, n, to);
+  }
+  __device__ void StoreOne(float value, size_t i) const {
+    if (format == GradFormat::kFloat32) {
+      reinterpret_cast<float*>(to)[i] = value;
+    } else {
+      reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(Half(value));
+    }
+  }
+};
+
+__device__ inline DecodeOut OutOf(float* to) {
+  return {reinterpret_cast<uint8_t*>(to), GradFormat::kFloat32};
+}
+
 // Where a block decodes: as an array of its own.
 struct DecodeTile {
   const DecodeSpan* span;
-  size_t begin;  // its first element in the array
-  size_t n;      // elements
+  const uint8_t* codes;  // the whole array's
+  DecodeOut out;         // the whole array's
+  size_t begin;          // its first element in the array
+  size_t n;              // elements
+
+  // Multiplied by the span's scale; what is not to change is no operand.
+  __device__ float Scaled(float value) const {
+    return span->scale == 1 ? value : value * span->scale;
+  }
 };
 
 __device__ inline DecodeTile TileOf(const DecodeBatch& batch) {
   DecodeTile tile;
   tile.span = batch.spans + batch.span_of_tile[blockIdx.x];
-  tile.begin =
-      static_cast<size_t>(blockIdx.x - tile.span->first_tile) * kDecodeTile;
+  tile.codes = Global(tile.span->codes);
+  tile.out = {static_cast<uint8_t*>(Global(tile.span->out)), batch.out};
+  tile.begin = static_cast<size_t>(blockIdx.x - tile.span->first_tile) *
+               batch.tile_elems;
   const size_t left = tile.span->num_elems - tile.begin;
-  tile.n = left < kDecodeTile ? left : kDecodeTile;
+  tile.n = left < batch.tile_elems ? left : batch.tile_elems;
   return tile;
 }
 

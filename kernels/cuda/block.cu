@@ -367,20 +367,20 @@ void Dither(const float* grad, size_t n, BlockFormat format, DitherLimit limit,
 }  // namespace
 
 void QuantizeMany(const EncodeBatch& batch, Stream stream) {
-  if (batch.format.block <= kKeptTiles * kTile) {
-    EncodeMany<QuantizeTile<true>>(batch, stream);
-  } else {
-    EncodeMany<QuantizeTile<false>>(batch, stream);
-  }
+  const bool is_kept = batch.format.block <= kKeptTiles * kTile;
+  is_kept ? EncodeMany<QuantizeTile<true>>(batch, stream)
+          : EncodeMany<QuantizeTile<false>>(batch, stream);
 }
-
 void SharedQuantizeMany(const EncodeBatch& batch, Stream stream) {
   EncodeMany<SharedTile>(batch, stream);
 }
-
 void BlockDecodeMany(const DecodeBatch& batch, Stream stream) {
   LaunchDecodes(batch, BlockDecodeManyKernel<true>,
                 BlockDecodeManyKernel<false>, stream);
+}
+void SharedDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, SharedDecodeManyKernel<true>,
+                SharedDecodeManyKernel<false>, stream);
 }
 
 BlockKernels Block() {

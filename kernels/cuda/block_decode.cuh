@@ -12,16 +12,17 @@ __device__ inline float TimesTwo(int32_t code, uint32_t odd) {
   return static_cast<float>(odd == 0 ? code : static_cast<int32_t>(twice));
 }
 
+// kAdd: onto float32.
 template <bool kVector, bool kAdd>
 __device__ inline void Put4(float (&values)[4], size_t i, size_t n,
-                            float* out) {
+                            const DecodeOut& out) {
   if (kAdd) {
     float old[4];
-    Load4<kVector>(out, i, n, old);
+    Load4<kVector>(reinterpret_cast<const float*>(out.to), i, n, old);
 #pragma unroll
     for (int j = 0; j < 4; ++j) values[j] = old[j] + values[j];
   }
-  Store4<kVector>(values, i, n, out);
+  out.Store<kVector>(values, i, n);
 }
 
 // Decodes, of an array of n elements, those from `i` to `end`, every `step`-th
@@ -29,7 +30,7 @@ __device__ inline void Put4(float (&values)[4], size_t i, size_t n,
 template <bool kVector, bool kAdd>
 __device__ inline void BlockDecodePart(const uint8_t* __restrict__ payload,
                                        size_t n, const BlockFormat& format,
-                                       float factor, float* __restrict__ out,
+                                       float factor, const DecodeOut& out,
                                        size_t i, size_t end, size_t step) {
   const uint8_t* const codes = payload + ScaleBytes(n, format);
   // In units of 64 elements 32 bits are enough, and divide faster.
@@ -54,26 +55,28 @@ template <bool kVector, bool kAdd>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     BlockDecodeKernel(const uint8_t* __restrict__ payload, size_t n,
                       BlockFormat format, float* __restrict__ out) {
-  BlockDecodePart<kVector, kAdd>(payload, n, format, 1, out, 4 * GlobalThread(),
-                                 n, 4 * NumThreads());
+  BlockDecodePart<kVector, kAdd>(payload, n, format, 1, OutOf(out),
+                                 4 * GlobalThread(), n, 4 * NumThreads());
 }
 
 template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     BlockDecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
   const DecodeTile tile = TileOf(batch);
-  BlockDecodePart<kVector, false>(
-      Global(tile.span->codes), tile.span->num_elems, batch.format,
-      tile.span->scale, Global(tile.span->out), tile.begin + 4 * threadIdx.x,
-      tile.begin + tile.n, 4 * blockDim.x);
+  BlockDecodePart<kVector, false>(tile.codes, tile.span->num_elems,
+                                  batch.format, tile.span->scale, tile.out,
+                                  tile.begin + 4 * threadIdx.x,
+                                  tile.begin + tile.n, 4 * blockDim.x);
 }
 
+// As BlockDecodePart.
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    SharedDecodeKernel(const uint8_t* __restrict__ codes, size_t n,
-                       uint32_t bits, uint32_t odd, float quantum,
-                       float* __restrict__ out) {
-  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+__device__ inline void SharedDecodePart(const uint8_t* __restrict__ codes,
+                                        size_t n, uint32_t bits, uint32_t odd,
+                                        float quantum, float factor,
+                                        const DecodeOut& out, size_t i,
+                                        size_t end, size_t step) {
+  for (; i < end; i += step) {
     int32_t code[4] = {};
     if (bits <= 8) {
       LoadCodes4(codes, i, n, bits, code);
@@ -86,10 +89,31 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     float values[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      values[j] = TimesTwo(code[j], odd) * quantum;
+      values[j] = TimesTwo(code[j], odd) * quantum * factor;
     }
     Put4<kVector, kAdd>(values, i, n, out);
   }
+}
+
+template <bool kVector, bool kAdd>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    SharedDecodeKernel(const uint8_t* __restrict__ codes, size_t n,
+                       uint32_t bits, uint32_t odd, float quantum,
+                       float* __restrict__ out) {
+  SharedDecodePart<kVector, kAdd>(codes, n, bits, odd, quantum, 1, OutOf(out),
+                                  4 * GlobalThread(), n, 4 * NumThreads());
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    SharedDecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  const uint32_t added = batch.num_frames == 0 ? 1 : batch.num_frames;
+  SharedDecodePart<kVector, false>(
+      tile.codes, tile.span->num_elems, batch.format.bits,
+      batch.format.odd ? added : 0, tile.span->threshold, tile.span->scale,
+      tile.out, tile.begin + 4 * threadIdx.x, tile.begin + tile.n,
+      4 * blockDim.x);
 }
 
 // Frames go by value in a kernel's parameters; more take several passes, which

@@ -8,69 +8,6 @@
 namespace telegrad::kernels::cuda {
 namespace {
 
-constexpr uint32_t kInfinity = 0x7F800000;
-
-struct Fp16 : Fp16Format {
-  static __device__ uint32_t Cast(float value) {
-    const uint32_t bits = __float_as_uint(value);
-    const uint32_t sign = bits >> 16 & 0x8000u;
-    const uint32_t magnitude = bits & 0x7FFFFFFFu;
-    if (magnitude >= kInfinity) {
-      return magnitude == kInfinity ? sign | 0x7C00u : 0x7E00u;
-    }
-    const float finite = __uint_as_float(min(magnitude, 0x477FE000u));
-    return sign | __half_as_ushort(__float2half_rn(finite));
-  }
-};
-
-struct Bf16 : Bf16Format {
-  static __device__ uint32_t Cast(float value) {
-    const uint32_t bits = __float_as_uint(value);
-    const uint32_t sign = bits >> 16 & 0x8000u;
-    const uint32_t magnitude = bits & 0x7FFFFFFFu;
-    if (magnitude >= kInfinity) {
-      return magnitude == kInfinity ? sign | 0x7F80u : 0x7FC0u;
-    }
-    const uint32_t finite = min(magnitude, 0x7F7F0000u);
-    return sign | (finite + 0x7FFFu + (finite >> 16 & 1u)) >> 16;
-  }
-};
-
-// Codes [i, i + 4), as Load4 and Store4 do it.
-template <bool kVector>
-__device__ inline void LoadCodes(const uint8_t* codes, size_t i, size_t n,
-                                 uint32_t (&to)[4]) {
-  if (kVector && i + 4 <= n) {
-    const uint2 words = *reinterpret_cast<const uint2*>(codes + 2 * i);
-    to[0] = words.x & 0xFFFFu;
-    to[1] = words.x >> 16;
-    to[2] = words.y & 0xFFFFu;
-    to[3] = words.y >> 16;
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint8_t* at = codes + 2 * (i + j);
-    to[j] = i + j < n ? at[0] | static_cast<uint32_t>(at[1]) << 8 : 0;
-  }
-}
-
-template <bool kVector>
-__device__ inline void StoreCodes(const uint32_t (&from)[4], size_t i, size_t n,
-                                  uint8_t* codes) {
-  if (kVector && i + 4 <= n) {
-    *reinterpret_cast<uint2*>(codes + 2 * i) =
-        make_uint2(from[0] | from[1] << 16, from[2] | from[3] << 16);
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    if (i + j >= n) continue;
-    codes[2 * (i + j)] = static_cast<uint8_t>(from[j]);
-    codes[2 * (i + j) + 1] = static_cast<uint8_t>(from[j] >> 8);
-  }
-}
-
 // Encodes as thread number `thread` of `num_threads`.
 template <typename Format, bool kVector, bool kHasResidual>
 __device__ inline void EncodePart(const float* __restrict__ grad,
@@ -97,7 +34,7 @@ __device__ inline void EncodePart(const float* __restrict__ grad,
       r[j] = v - Format::Float(code[j]);
     }
     if (kHasResidual) Store4<kVector>(r, i, n, residual);
-    StoreCodes<kVector>(code, i, n, codes);
+    StoreHalves<kVector>(code, i, n, codes);
   }
 }
 
@@ -140,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
     uint32_t code[4];
     float values[4] = {};
-    LoadCodes<kVector>(codes, i, n, code);
+    LoadHalves<kVector>(codes, i, n, code);
     if (kAdd) Load4<kVector>(out, i, n, values);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -149,6 +86,28 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     }
     Store4<kVector>(values, i, n, out);
   }
+}
+
+template <typename Format, bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    DecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  const uint8_t* const codes = tile.codes + 2 * tile.begin;
+  const DecodeOut out = tile.out.From(tile.begin);
+  for (size_t i = 4 * threadIdx.x; i < tile.n; i += 4 * blockDim.x) {
+    uint32_t code[4];
+    float values[4];
+    LoadHalves<kVector>(codes, i, tile.n, code);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) values[j] = tile.Scaled(Format::Float(code[j]));
+    out.Store<kVector>(values, i, tile.n);
+  }
+}
+
+template <typename Format>
+void DecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, DecodeManyKernel<Format, true>,
+                DecodeManyKernel<Format, false>, stream);
 }
 
 template <typename Format>
@@ -184,12 +143,19 @@ CastFormatKernels Kernels() {
 }  // namespace
 
 void CastManyFp16(const EncodeBatch& batch, Stream stream) {
-  EncodeMany<EncodeTile<Fp16>>(batch, stream);
+  EncodeMany<EncodeTile<Fp16Format>>(batch, stream);
 }
 void CastManyBf16(const EncodeBatch& batch, Stream stream) {
-  EncodeMany<EncodeTile<Bf16>>(batch, stream);
+  EncodeMany<EncodeTile<Bf16Format>>(batch, stream);
 }
 
-CastKernels Cast() { return {Kernels<Fp16>(), Kernels<Bf16>()}; }
+void CastDecodeManyFp16(const DecodeBatch& batch, Stream stream) {
+  DecodeMany<Fp16Format>(batch, stream);
+}
+void CastDecodeManyBf16(const DecodeBatch& batch, Stream stream) {
+  DecodeMany<Bf16Format>(batch, stream);
+}
+
+CastKernels Cast() { return {Kernels<Fp16Format>(), Kernels<Bf16Format>()}; }
 
 }  // namespace telegrad::kernels::cuda

@@ -61,7 +61,7 @@ template <bool kVector>
 __device__ inline void DecodePacked(const uint8_t* __restrict__ packed,
                                     uint32_t num_frames, uint32_t bits,
                                     size_t n, float threshold, float scale,
-                                    float* __restrict__ out, size_t tile,
+                                    const DecodeOut& out, size_t tile,
                                     uint32_t* words) {
   const unsigned lane = threadIdx.x % kWarp;
   const size_t num_words = bits * ((n + kSumsPerGroup - 1) / kSumsPerGroup);
@@ -83,7 +83,7 @@ __device__ inline void DecodePacked(const uint8_t* __restrict__ packed,
           static_cast<float>(values[j] - static_cast<int>(num_frames)) *
           threshold * scale;
     }
-    Store4<kVector>(decoded, i, n, out);
+    out.Store<kVector>(decoded, i, n);
   }
   __syncwarp();
 }
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
                        float* __restrict__ out) {
   __shared__ uint32_t staged[kWarps][kWarp * kMaxPlanes];
   for (size_t tile = FirstTile(); tile * kTile < n; tile += TileStride()) {
-    DecodePacked<kVector>(packed, num_frames, bits, n, threshold, 1, out, tile,
-                          staged[threadIdx.x / kWarp]);
+    DecodePacked<kVector>(packed, num_frames, bits, n, threshold, 1, OutOf(out),
+                          tile, staged[threadIdx.x / kWarp]);
   }
 }
 
@@ -110,10 +110,10 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   const uint32_t bits = SumBits(batch.num_frames);
   const unsigned warp = threadIdx.x / kWarp;
   if (warp * kTile >= tile.n) return;
-  DecodePacked<kVector>(
-      Global(tile.span->codes) + 4 * bits * (tile.begin / kSumsPerGroup),
-      batch.num_frames, bits, tile.n, tile.span->threshold, tile.span->scale,
-      Global(tile.span->out) + tile.begin, warp, staged[warp]);
+  DecodePacked<kVector>(tile.codes + 4 * bits * (tile.begin / kSumsPerGroup),
+                        batch.num_frames, bits, tile.n, tile.span->threshold,
+                        tile.span->scale, tile.out.From(tile.begin), warp,
+                        staged[warp]);
 }
 
 // Between passes `out` holds the sums so far, which a float does exactly.

@@ -72,5 +72,13 @@ PushMomentumManyFn PushMomentumMany;
 DecodeManyFn TwoBitDecodeMany;
 DecodeManyFn PackedSumDecodeMany;
 DecodeManyFn BlockDecodeMany;
+DecodeManyFn RadixDecodeMany;
+DecodeManyFn RadixSumDecodeMany;
+DecodeManyFn SharedDecodeMany;
+DecodeManyFn CastDecodeManyFp16;
+DecodeManyFn CastDecodeManyBf16;
+DecodeManyFn OneBitDecodeMany;
+DecodeManyFn CountDecodeMany;
+DecodeManyFn BlockSignDecodeMany;
 
 }  // namespace telegrad::kernels::cuda

@@ -38,9 +38,10 @@ __device__ inline Quad QuadAt(size_t index, size_t n) {
   return quad;
 }
 
-inline size_t NumQuads(size_t n) {
+__host__ __device__ inline size_t NumQuads(size_t n) {
+  const size_t rest = n % kRadixBlock;
   return n / kRadixBlock * kQuadsPerBlock +
-         (RadixBytes(n % kRadixBlock) + 3) / 4;
+         ((rest + kRadixDigits - 1) / kRadixDigits + 3) / 4;
 }
 
 // The sums of digits of a quad: of its bytes 0 and 2 in the halves of `even`,
@@ -65,22 +66,28 @@ __device__ inline void AddDigits(uint32_t pair, uint32_t (&sums)[kDigits]) {
   }
 }
 
+// Adds those of a frame.
+__device__ inline void AddQuad(const uint8_t* frame, const Quad& quad,
+                               DigitSums& sums) {
+  const size_t first = quad.block * kRadixBlockBytes + quad.column;
+  uint32_t word = 0;
+  if (quad.is_whole()) {
+    word = LoadWord(frame, first / 4);
+  } else {
+    for (int c = 0; c < 4; ++c) {
+      if (quad.column + c >= quad.num_bytes) break;
+      word |= static_cast<uint32_t>(frame[first + c]) << (8 * c);
+    }
+  }
+  AddDigits(word & 0x00FF00FFu, sums.even);
+  AddDigits(word >> 8 & 0x00FF00FFu, sums.odd);
+}
+
 __device__ inline DigitSums SumQuad(const Pass& pass, const Quad& quad) {
   DigitSums sums = {};
-  const size_t first = quad.block * kRadixBlockBytes + quad.column;
 #pragma unroll 4
   for (uint32_t f = 0; f < pass.num_frames; ++f) {
-    uint32_t word = 0;
-    if (quad.is_whole()) {
-      word = LoadWord(pass.frames[f], first / 4);
-    } else {
-      for (int c = 0; c < 4; ++c) {
-        if (quad.column + c >= quad.num_bytes) break;
-        word |= static_cast<uint32_t>(pass.frames[f][first + c]) << (8 * c);
-      }
-    }
-    AddDigits(word & 0x00FF00FFu, sums.even);
-    AddDigits(word >> 8 & 0x00FF00FFu, sums.odd);
+    AddQuad(pass.frames[f], quad, sums);
   }
   return sums;
 }

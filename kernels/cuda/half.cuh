@@ -22,16 +22,74 @@ struct OfFloat32 {
   }
 };
 
+// kernels/cast.h says what Cast makes of a float.
 struct Fp16Format {
   static __device__ float Float(uint32_t code) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(code)));
   }
+  static __device__ uint32_t Cast(float value) {
+    const uint32_t bits = __float_as_uint(value);
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude >= kInfinity) {
+      return magnitude == kInfinity ? sign | 0x7C00u : 0x7E00u;
+    }
+    const float finite = __uint_as_float(min(magnitude, 0x477FE000u));
+    return sign | __half_as_ushort(__float2half_rn(finite));
+  }
+  static constexpr uint32_t kInfinity = 0x7F800000;
 };
 struct Bf16Format {
   static __device__ float Float(uint32_t code) {
     return __uint_as_float(code << 16);
   }
+  static __device__ uint32_t Cast(float value) {
+    const uint32_t bits = __float_as_uint(value);
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude >= Fp16Format::kInfinity) {
+      return magnitude == Fp16Format::kInfinity ? sign | 0x7F80u : 0x7FC0u;
+    }
+    const uint32_t finite = min(magnitude, 0x7F7F0000u);
+    return sign | (finite + 0x7FFFu + (finite >> 16 & 1u)) >> 16;
+  }
 };
+
+// 16-bit elements [i, i + 4), as Load4 and Store4 do it, at any address but
+// with kVector, which is for arrays aligned to 8 bytes.
+template <bool kVector>
+__device__ inline void LoadHalves(const uint8_t* from, size_t i, size_t n,
+                                  uint32_t (&to)[4]) {
+  if (kVector && i + 4 <= n) {
+    const uint2 words = *reinterpret_cast<const uint2*>(from + 2 * i);
+    to[0] = words.x & 0xFFFFu;
+    to[1] = words.x >> 16;
+    to[2] = words.y & 0xFFFFu;
+    to[3] = words.y >> 16;
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint8_t* at = from + 2 * (i + j);
+    to[j] = i + j < n ? at[0] | static_cast<uint32_t>(at[1]) << 8 : 0;
+  }
+}
+
+template <bool kVector>
+__device__ inline void StoreHalves(const uint32_t (&from)[4], size_t i,
+                                   size_t n, uint8_t* to) {
+  if (kVector && i + 4 <= n) {
+    *reinterpret_cast<uint2*>(to + 2 * i) =
+        make_uint2(from[0] | from[1] << 16, from[2] | from[3] << 16);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if (i + j >= n) continue;
+    to[2 * (i + j)] = static_cast<uint8_t>(from[j]);
+    to[2 * (i + j) + 1] = static_cast<uint8_t>(from[j] >> 8);
+  }
+}
 
 template <class Format>
 struct OfHalves : Format {

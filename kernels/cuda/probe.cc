@@ -136,7 +136,15 @@ KernelTable MakeTable() {
                     .push_momentum = PushMomentumMany,
                     .two_bit_decode = TwoBitDecodeMany,
                     .packed_sum_decode = PackedSumDecodeMany,
-                    .block_decode = BlockDecodeMany}};
+                    .block_decode = BlockDecodeMany,
+                    .radix_decode = RadixDecodeMany,
+                    .radix_sum_decode = RadixSumDecodeMany,
+                    .shared_decode = SharedDecodeMany,
+                    .fp16_decode = CastDecodeManyFp16,
+                    .bf16_decode = CastDecodeManyBf16,
+                    .one_bit_decode = OneBitDecodeMany,
+                    .count_decode = CountDecodeMany,
+                    .block_sign_decode = BlockSignDecodeMany}};
 }
 
 Probes& AllProbes() {

@@ -1,3 +1,4 @@
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/digits.cuh"
 #include "kernels/cuda/launch.h"
@@ -63,6 +64,39 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
         float& value = out[quad.element(p) + c];
         value = NextValue<kAdd>(sums.at(p, c), pass, threshold,
                                 has_old ? value : 0.0f);
+      }
+    }
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    DecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  const uint8_t* const codes =
+      tile.codes + tile.begin / kRadixBlock * kRadixBlockBytes;
+  const DecodeOut out = tile.out.From(tile.begin);
+  // Values are this, its negative or 0.
+  const float threshold = tile.Scaled(tile.span->threshold);
+  const size_t num_quads = NumQuads(tile.n);
+  for (size_t q = threadIdx.x; q < num_quads; q += blockDim.x) {
+    const Quad quad = QuadAt(q, tile.n);
+    DigitSums sums = {};
+    AddQuad(codes, quad, sums);
+#pragma unroll
+    for (int p = 0; p < kDigits; ++p) {
+      float values[4];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        values[c] = static_cast<float>(sums.at(p, c) - 1) * threshold;
+      }
+      if (quad.is_whole()) {
+        out.Store<kVector>(values, quad.element(p), tile.n);
+        continue;
+      }
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (quad.has(p, c)) out.StoreOne(values[c], quad.element(p) + c);
       }
     }
   }
@@ -192,14 +226,16 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    PackedDecodeKernel(const uint8_t* __restrict__ packed, uint32_t num_frames,
-                       DigitGroup group, size_t n, float threshold,
-                       float* __restrict__ out) {
+// From block `block` on, every `step`-th.
+__device__ inline void DecodePacked(const uint8_t* __restrict__ packed,
+                                    uint32_t num_frames,
+                                    const DigitGroup& group, size_t n,
+                                    float threshold, float scale,
+                                    const DecodeOut& out, size_t block,
+                                    size_t step) {
   const unsigned lane = threadIdx.x % kWarp;
   const size_t block_elems = kNumbersPerBlock * group.digits;
-  for (size_t block = GlobalThread() / kWarp; block * block_elems < n;
-       block += NumThreads() / kWarp) {
+  for (; block * block_elems < n; block += step) {
     const size_t word = block * group.bits + lane;
     uint32_t number =
         Transpose(lane < group.bits ? LoadWord(packed, word) : 0u);
@@ -209,11 +245,29 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
           static_cast<uint64_t>(number) * group.reciprocal >> group.shift);
       const int sum = static_cast<int>(number - rest * group.radix) -
                       static_cast<int>(num_frames);
-      out[i] = static_cast<float>(sum) * threshold;
+      out.StoreOne(static_cast<float>(sum) * threshold * scale, i);
       number = rest;
       i += kNumbersPerBlock;
     }
   }
+}
+
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    PackedDecodeKernel(const uint8_t* __restrict__ packed, uint32_t num_frames,
+                       DigitGroup group, size_t n, float threshold,
+                       float* __restrict__ out) {
+  DecodePacked(packed, num_frames, group, n, threshold, 1, OutOf(out),
+               GlobalThread() / kWarp, NumThreads() / kWarp);
+}
+
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    PackedDecodeManyKernel(const __grid_constant__ DecodeBatch batch,
+                           DigitGroup group) {
+  const DecodeTile tile = TileOf(batch);
+  const size_t blocks_before = tile.begin / (kNumbersPerBlock * group.digits);
+  DecodePacked(tile.codes + 4 * group.bits * blocks_before, batch.num_frames,
+               group, tile.n, tile.span->threshold, tile.span->scale,
+               tile.out.From(tile.begin), threadIdx.x / kWarp, kWarps);
 }
 
 template <bool kAdd>
@@ -298,6 +352,15 @@ void RadixPackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
 
 void RadixEncodeMany(const EncodeBatch& batch, Stream stream) {
   EncodeMany<RadixEncodeTile>(batch, stream);
+}
+
+void RadixDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, DecodeManyKernel<true>, DecodeManyKernel<false>, stream);
+}
+void RadixSumDecodeMany(const DecodeBatch& batch, Stream stream) {
+  if (batch.num_tiles == 0) return;
+  PackedDecodeManyKernel<<<batch.num_tiles, kThreads, 0, StreamOf(stream)>>>(
+      batch, DigitGroupFor(batch.num_frames));
 }
 
 RadixKernels Radix() {

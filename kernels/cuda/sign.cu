@@ -121,12 +121,16 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
+// Decodes, of an array of n elements, those from `i` to `end`, every `step`-th
+// four.
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    CountDecodeKernel(const uint8_t* __restrict__ counts, uint32_t num_frames,
-                      uint32_t num_planes, size_t n, float* __restrict__ out) {
+__device__ inline void CountDecodePart(const uint8_t* __restrict__ counts,
+                                       uint32_t num_frames, uint32_t num_planes,
+                                       size_t n, float factor,
+                                       const DecodeOut& out, size_t i,
+                                       size_t end, size_t step) {
   const size_t bytes = BytesOfSigns(n);
-  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+  for (; i < end; i += step) {
     uint32_t count[4] = {};
     for (uint32_t p = 0; p < num_planes; ++p) {
       const uint32_t bits = LoadBits(counts + p * bytes, i);
@@ -137,9 +141,62 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       values[j] = static_cast<float>(2 * static_cast<int>(count[j]) -
-                                     static_cast<int>(num_frames));
+                                     static_cast<int>(num_frames)) *
+                  factor;
     }
-    Store4<kVector>(values, i, n, out);
+    out.Store<kVector>(values, i, n);
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    CountDecodeKernel(const uint8_t* __restrict__ counts, uint32_t num_frames,
+                      uint32_t num_planes, size_t n, float* __restrict__ out) {
+  CountDecodePart<kVector>(counts, num_frames, num_planes, n, 1, OutOf(out),
+                           4 * GlobalThread(), n, 4 * NumThreads());
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    CountDecodeManyKernel(const __grid_constant__ DecodeBatch batch,
+                          uint32_t num_planes) {
+  const DecodeTile tile = TileOf(batch);
+  CountDecodePart<kVector>(tile.codes, batch.num_frames, num_planes,
+                           tile.span->num_elems, tile.span->scale, tile.out,
+                           tile.begin + 4 * threadIdx.x, tile.begin + tile.n,
+                           4 * blockDim.x);
+}
+
+// +-magnitude of elements [i, i + 4).
+template <bool kVector>
+__device__ inline void StoreSigns(uint32_t bits, float magnitude, size_t i,
+                                  size_t n, const DecodeOut& out) {
+  float values[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    values[j] = (bits >> (3 - j) & 1u) != 0 ? magnitude : -magnitude;
+  }
+  out.Store<kVector>(values, i, n);
+}
+
+// kHasBlocks: of onebit, else of 1bit.
+template <bool kVector, bool kHasBlocks>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    SignDecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  const size_t n = tile.span->num_elems;
+  const auto steps_per_block =
+      static_cast<uint32_t>(batch.format.block / kSignBlockStep);
+  const uint8_t* const bits =
+      tile.codes + (kHasBlocks ? 4 * ((n - 1) / batch.format.block + 1) : 0);
+  const float magnitude =
+      kHasBlocks ? 0 : LoadFloat(tile.codes, BytesOfSigns(n) / 4);
+  const size_t end = tile.begin + tile.n;
+  for (size_t i = tile.begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
+    const auto step = static_cast<uint32_t>(i / kSignBlockStep);
+    const float scale =
+        kHasBlocks ? LoadFloat(tile.codes, step / steps_per_block) : magnitude;
+    StoreSigns<kVector>(LoadBits(bits, i), tile.Scaled(scale), i, n, tile.out);
   }
 }
 
@@ -255,6 +312,22 @@ void BlockSignEncodeMany(const EncodeBatch& batch, Stream stream) {
   : block <= 2 * kSignLanes ? EncodeMany<BlockEncodeTile<2>>(batch, stream)
   : block <= 4 * kSignLanes ? EncodeMany<BlockEncodeTile<4>>(batch, stream)
                             : EncodeMany<BlockEncodeTile<8>>(batch, stream);
+}
+
+void OneBitDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, SignDecodeManyKernel<true, false>,
+                SignDecodeManyKernel<false, false>, stream);
+}
+void BlockSignDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, SignDecodeManyKernel<true, true>,
+                SignDecodeManyKernel<false, true>, stream);
+}
+void CountDecodeMany(const DecodeBatch& batch, Stream stream) {
+  if (batch.num_tiles == 0) return;
+  auto* const kernel = batch.is_aligned ? CountDecodeManyKernel<true>
+                                        : CountDecodeManyKernel<false>;
+  kernel<<<batch.num_tiles, kThreads, 0, StreamOf(stream)>>>(
+      batch, SignCountPlanes(batch.num_frames));
 }
 
 SignKernels Sign() {

@@ -117,13 +117,12 @@ __device__ inline void Values4(uint32_t byte, float threshold,
   }
 }
 
-// As thread number `thread` of `num_threads`.
 template <bool kVector, bool kAdd>
-__device__ inline void DecodePart(const uint8_t* __restrict__ codes, size_t n,
-                                  float threshold, float* __restrict__ out,
-                                  size_t thread, size_t num_threads) {
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    DecodeKernel(const uint8_t* __restrict__ codes, size_t n, float threshold,
+                 float* __restrict__ out) {
   const size_t num_bytes = (n + 3) / 4;
-  for (size_t b = thread; b < num_bytes; b += num_threads) {
+  for (size_t b = GlobalThread(); b < num_bytes; b += NumThreads()) {
     float values[4];
     Values4(codes[b], threshold, values);
     if (kAdd) {
@@ -136,24 +135,20 @@ __device__ inline void DecodePart(const uint8_t* __restrict__ codes, size_t n,
   }
 }
 
-template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    DecodeKernel(const uint8_t* __restrict__ codes, size_t n, float threshold,
-                 float* __restrict__ out) {
-  DecodePart<kVector, kAdd>(codes, n, threshold, out, GlobalThread(),
-                            NumThreads());
-}
-
 template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
   const DecodeTile tile = TileOf(batch);
+  const uint8_t* const codes = tile.codes + tile.begin / 4;
+  const DecodeOut out = tile.out.From(tile.begin);
   // Values are this, its negative or 0: scaled before or after they are the
   // same.
-  DecodePart<kVector, false>(Global(tile.span->codes) + tile.begin / 4, tile.n,
-                             tile.span->threshold * tile.span->scale,
-                             Global(tile.span->out) + tile.begin, threadIdx.x,
-                             blockDim.x);
+  const float threshold = tile.Scaled(tile.span->threshold);
+  for (size_t i = 4 * threadIdx.x; i < tile.n; i += 4 * blockDim.x) {
+    float values[4];
+    Values4(codes[i / 4], threshold, values);
+    out.Store<kVector>(values, i, tile.n);
+  }
 }
 
 template <bool kAdd>

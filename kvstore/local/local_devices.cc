@@ -147,8 +147,11 @@ absl::StatusOr<std::vector<ChunkWish>> LocalDevices::Wishes(Codecs codecs,
       wishes.push_back(codec.Wish(uses[i].in));
       continue;
     }
-    RETURN_IF_ERROR(
-        Run(*codec.lane(), [&] { return codec.BeginWish(uses[i].in); }));
+    RETURN_IF_ERROR(Run(*codec.lane(), [&] {
+      const absl::Status status = codec.BeginWish(uses[i].in);
+      codec.CopyWish();
+      return status;
+    }));
     wishes.push_back(codec.EndWish());
   }
   return wishes;

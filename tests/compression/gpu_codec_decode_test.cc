@@ -3,9 +3,12 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "base/random.h"
 #include "compression/codec_spec.h"
 #include "kernels/dispatch.h"
@@ -65,7 +68,9 @@ class GpuCodecDecode
         IsOk());
   }
 
-  void DecodeOnGpu(uint32_t num_payloads, float scale) {
+  // half: to these, where all is decoded as parts of launches.
+  void DecodeOnGpu(uint32_t num_payloads, float scale,
+                   std::optional<HalfFormat> half = std::nullopt) {
     codecs_.clear();
     items_.clear();
     for (size_t i = 0; i < kCounts.size(); ++i) {
@@ -73,12 +78,14 @@ class GpuCodecDecode
       const size_t size = num_payloads == 0
                               ? codecs_[i]->max_encoded_bytes()
                               : codecs_[i]->sum_bytes(num_payloads);
-      items_.push_back({.codec = codecs_[i].get(),
-                        .payload = {payloads_.data() + kRoom * i, size, kGpu},
-                        .num_payloads = num_payloads,
-                        .threshold = 0.7f,
-                        .out = {outs_.data() + OutOf(i), 4 * kCounts[i], kGpu},
-                        .scale = scale});
+      items_.push_back(
+          {.codec = codecs_[i].get(),
+           .payload = {payloads_.data() + kRoom * i, size, kGpu},
+           .num_payloads = num_payloads,
+           .threshold = 0.7f,
+           .out = {outs_.data() + OutOf(i), (half ? 2 : 4) * kCounts[i], kGpu},
+           .scale = scale,
+           .half = half});
     }
     ASSERT_TRUE(queue_->Copy(payloads_.view(), codes_.view(), stream_));
     ASSERT_THAT(DecodeMany(items_, *table_), IsOk());
@@ -91,14 +98,26 @@ class GpuCodecDecode
     const auto cpu = Prepare(i, Device{});
     std::vector<float> want(kCounts[i]);
     DecodeItem item = items_[i];
+    const std::optional<HalfFormat> half = std::exchange(item.half, {});
     item.codec = cpu.get();
     item.payload = {codes_.data() + kRoom * i, item.payload.size};
     item.out = {reinterpret_cast<std::byte*>(want.data()), 4 * kCounts[i]};
-    ASSERT_THAT(DecodeOne(item, kernels::ReferenceKernels(), {}), IsOk());
-    EXPECT_EQ(std::memcmp(back_.data() + OutOf(i), want.data(), 4 * kCounts[i]),
+    const kernels::KernelTable& kernels = kernels::ReferenceKernels();
+    ASSERT_THAT(DecodeOne(item, kernels, {}), IsOk());
+    std::vector<uint8_t> bytes(4 * kCounts[i]);
+    if (half.has_value()) {
+      bytes.resize(2 * kCounts[i]);
+      EncodeStats stats;
+      (*half == HalfFormat::kFp16 ? kernels.cast.fp16 : kernels.cast.bf16)
+          .encode(want.data(), nullptr, kCounts[i], NonFinite::kPropagate,
+                  bytes.data(), &stats, {});
+    } else {
+      std::memcpy(bytes.data(), want.data(), bytes.size());
+    }
+    EXPECT_EQ(std::memcmp(back_.data() + OutOf(i), bytes.data(), bytes.size()),
               0)
         << kCounts[i] << " elements of " << item.num_payloads << " payloads by "
-        << item.scale;
+        << item.scale << ", " << bytes.size() << " bytes";
   }
 
   const CodecSpec spec_ = *ParseCodecSpec(GetParam());
@@ -121,18 +140,27 @@ TEST_P(GpuCodecDecode, OfManyIsThatOfEach) {
   for (const uint32_t num_payloads : {0u, 3u, 16u}) {
     if (num_payloads != 0 && !has_sums) break;
     for (const float scale : {1.0f, 0.3f}) {
-      ASSERT_NO_FATAL_FAILURE(DecodeOnGpu(num_payloads, scale));
-      for (size_t i = 0; i < kCounts.size(); ++i) CompareWithCpu(i);
+      for (const std::optional<HalfFormat> half : {std::optional<HalfFormat>(),
+                                                   {HalfFormat::kFp16},
+                                                   {HalfFormat::kBf16}}) {
+        ASSERT_NO_FATAL_FAILURE(DecodeOnGpu(num_payloads, scale, half));
+        for (size_t i = 0; i < kCounts.size(); ++i) CompareWithCpu(i);
+      }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, GpuCodecDecode,
-                         ::testing::Values("2bit", "int8", "int4", "int3",
-                                           "int2", "qsgd"),
-                         [](const auto& tested) {
-                           return std::string("Of") + tested.param;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Codecs, GpuCodecDecode,
+    ::testing::Values("2bit", "2bit:packing=1", "int8", "int4", "int3", "int2",
+                      "qsgd", "int8shared", "int4shared", "int3shared",
+                      "int2shared", "fp16", "bf16", "1bit", "onebit",
+                      "onebit:block=128"),
+    [](const auto& tested) {
+      std::string name = std::string("Of") + tested.param;
+      std::erase_if(name, [](char c) { return !absl::ascii_isalnum(c); });
+      return name;
+    });
 
 }  // namespace
 }  // namespace telegrad

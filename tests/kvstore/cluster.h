@@ -47,6 +47,8 @@ struct ClusterConfig {
   int num_threads = 1;
   std::string transport = "inproc";
   std::string memory = "host";  // workers', as TransportOptions takes it
+  size_t device_group_elems = StoreOptions().device_group_elems;
+  Duration device_patience = StoreOptions().device_patience;
   double link_bytes_per_s = 0;  // > 0: emulated
   double link_latency_s = 0;    // as well
   std::string fault = {};       // as TransportOptions takes it
@@ -177,6 +179,8 @@ class Cluster {
     options.operation_timeout = kPatience;
     options.num_threads = config_.num_threads;
     options.chunk_elems = config_.chunk_elems;
+    options.device_group_elems = config_.device_group_elems;
+    options.device_patience = config_.device_patience;
     options.max_staleness = config_.max_staleness;
     if (!config_.hosts.empty())
       options.path.host = config_.hosts[0];  // servers'

@@ -27,10 +27,11 @@ class Steps {
   explicit Steps(const std::string& type,
                  const std::vector<TensorSpec>& tensors = kTensors,
                  size_t chunk_elems = kChunk,
-                 const std::string& memory = "host")
+                 const std::string& memory = "host",
+                 size_t group_elems = StoreOptions().device_group_elems)
       : queue_(kernels::MakeDeviceQueue(kGpu, nullptr)),
         stream_(queue_->MakeStream(0)),
-        cluster_(ConfigOf(type, chunk_elems, memory)),
+        cluster_(ConfigOf(type, chunk_elems, memory, group_elems)),
         worker_(cluster_.MakeWorker(0)) {
     cluster_.StartServers();
     for (const TensorSpec& tensor : tensors) {
@@ -65,12 +66,24 @@ class Steps {
   }
   // Gradients that are ready all at once, after all operations have begun.
   absl::Status PushTogether() {
+    return Together([this](Key key, TensorViews view) {
+      return store().Push(key, view, 0);
+    });
+  }
+  absl::Status RunTogether() {
+    return Together([this](Key key, TensorViews view) {
+      return store().PushPull(key, view, view, 0);
+    });
+  }
+
+ private:
+  template <typename Start>
+  absl::Status Together(Start start) {
     auto* const stream = static_cast<cudaStream_t>(stream_.handle);
     simt::Hold(stream, true);
     std::vector<Ticket> tickets;
     for (size_t k = 0; k < views_.size(); ++k) {
-      tickets.push_back(
-          store().Push(static_cast<Key>(k), TensorViews(&views_[k], 1), 0));
+      tickets.push_back(start(static_cast<Key>(k), TensorViews(&views_[k], 1)));
     }
     simt::Hold(stream, false);
     for (const Ticket& ticket : tickets) {
@@ -79,11 +92,12 @@ class Steps {
     return absl::OkStatus();
   }
 
- private:
   static ClusterConfig ConfigOf(const std::string& type, size_t chunk_elems,
-                                const std::string& memory) {
+                                const std::string& memory, size_t group_elems) {
     ClusterConfig config;
     config.memory = memory;
+    config.device_group_elems = group_elems;
+    config.device_patience = kPatience;  // an emulated GPU is slow
     config.workers = 1;
     config.chunk_elems = chunk_elems;
     config.compression.type = type;

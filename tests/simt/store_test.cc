@@ -24,7 +24,15 @@ std::vector<TensorSpec> TensorsOf(const std::vector<size_t>& sizes,
   return tensors;
 }
 
-// Steps 3 to 20: every chunk's sample was taken once before.
+TEST(SimtStore, WaitsForNothingInSteps3To100) {
+  Steps steps("2bit");
+  for (int step = 0; step < 3; ++step) ASSERT_THAT(steps.Run(), IsOk());
+  const simt::Counters before = simt::Counted();
+  for (int step = 3; step <= 100; ++step) ASSERT_THAT(steps.Run(), IsOk());
+  EXPECT_EQ((simt::Counted() - before).waits, 0u);
+}
+
+// Every chunk's sample was taken once before.
 TEST(SimtStore, WaitsForNothingAndAllocatesNothing) {
   for (const char* type :
        {"none", "2bit", "int8", "int8shared", "threshold", "topk:0.1"}) {
@@ -101,15 +109,83 @@ TEST(SimtStore, SamplesSixteenBitGradientsInOneLaunch) {
   }
 }
 
-// As many as have come together; each answer was a launch.
-TEST(SimtStore, DecodesWhatHasComeInOneLaunch) {
-  constexpr size_t kChunks = 280;
-  Steps steps("2bit", TensorsOf({kChunks * 1024}), 1024);
-  for (int step = 0; step < 3; ++step) ASSERT_THAT(steps.Run(), IsOk());
-  const simt::Counters before = simt::Counted();
-  ASSERT_THAT(steps.Run(), IsOk());
-  const uint64_t launches = (simt::Counted() - before).launches;
-  EXPECT_LT(launches, kChunks / 2);
+// Gradients in backward's order; tensors, chunks and groups have so many times
+// less elements than real ones, and are as many.
+constexpr size_t kLess = 1024;
+
+void Add(size_t weights, size_t outputs, int others,
+         std::vector<size_t>& sizes) {
+  sizes.insert(sizes.begin(), weights / kLess + 1);
+  for (int i = 0; i < others; ++i) {
+    sizes.insert(sizes.begin(), outputs / kLess + 1);
+  }
+}
+
+std::vector<size_t> Vgg16() {
+  std::vector<size_t> sizes;
+  size_t in = 3;
+  for (const size_t out :
+       {64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512}) {
+    Add(9 * in * out, out, 1, sizes);
+    in = out;
+  }
+  Add(size_t{25088} * 4096 - kLess, 4096, 1, sizes);
+  Add(size_t{4096} * 4096 - kLess, 4096, 1, sizes);
+  Add(size_t{4096} * 1000, 1000, 1, sizes);
+  return sizes;
+}
+
+std::vector<size_t> ResNet50() {
+  std::vector<size_t> sizes;
+  Add(49 * 3 * 64, 64, 2, sizes);
+  size_t in = 64;
+  size_t width = 64;
+  for (const int blocks : {3, 4, 6, 3}) {
+    for (int b = 0; b < blocks; ++b) {
+      Add(in * width, width, 2, sizes);
+      Add(9 * width * width, width, 2, sizes);
+      Add(4 * width * width, 4 * width, 2, sizes);
+      if (b == 0) Add(4 * in * width, 4 * width, 2, sizes);
+      in = 4 * width;
+    }
+    width *= 2;
+  }
+  Add(size_t{2048} * 1000, 1000, 1, sizes);
+  return sizes;
+}
+
+// Gradients are ready together, answers come by and by. One launch takes mean
+// squares, one encodes a group, and two are for the health check of a group,
+// which samples a chunk in 16.
+TEST(SimtStore, HasFewLaunchesInAStepOfANetwork) {
+  struct Network {
+    std::vector<size_t> sizes;
+    size_t num_tensors;
+    uint64_t num_groups;  // of encodings
+    uint64_t most_decodes;
+  };
+  for (const Network& network :
+       {Network{Vgg16(), 32, 3, 3}, Network{ResNet50(), 161, 2, 1}}) {
+    ASSERT_EQ(network.sizes.size(), network.num_tensors);
+    SCOPED_TRACE(network.num_tensors);
+    for (const char* type : {"2bit", "2bit:packing=1", "int2shared"}) {
+      SCOPED_TRACE(type);
+      Steps steps(type, TensorsOf(network.sizes), (size_t{1} << 19) / kLess,
+                  "host", (size_t{1} << 24) / kLess);
+      for (int step = 0; step < 3; ++step) {
+        ASSERT_THAT(steps.RunTogether(), IsOk());
+      }
+      const simt::Counters before = simt::Counted();
+      ASSERT_THAT(steps.PushTogether(), IsOk());
+      const simt::Counters encoded = simt::Counted() - before;
+      EXPECT_EQ(encoded.launches, 1 + (1 + 2) * network.num_groups);
+      ASSERT_THAT(steps.RunTogether(), IsOk());
+      const simt::Counters all = simt::Counted() - before;
+      EXPECT_GT(all.launches, 2 * encoded.launches);
+      EXPECT_LE(all.launches, 2 * encoded.launches + network.most_decodes);
+      EXPECT_EQ(all.waits, 0u);
+    }
+  }
 }
 
 // Of 161 tensors and of 280 chunks: two launches more where some are sampled.

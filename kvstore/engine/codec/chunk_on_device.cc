@@ -282,6 +282,24 @@ absl::Status ChunkOnDevice::BeginDecode(const ReplyRecord& reply,
   return absl::OkStatus();
 }
 
+// With the others that have come; not to 16 bits where the codec cannot.
+absl::StatusOr<bool> ChunkOnDevice::DecodeWithOthers(const ReplyRecord& reply,
+                                                     ConstBytes payload,
+                                                     Bytes out) {
+  DecodeItem item = codec_.DecodeItemOf(reply, payload, Reach(out));
+  if (codec_.dtype_ != Dtype::kFloat32) {
+    item.half = codec_.dtype_ == Dtype::kFloat16 ? HalfFormat::kFp16
+                                                 : HalfFormat::kBf16;
+    ASSIGN_OR_RETURN(const std::optional<DecodePart> part,
+                     item.codec->DecodePartOf(item));
+    if (!part.has_value()) return false;
+  }
+  lane().batch().Decode(item, [this, item] {
+    return LearnOf(item, codec_.state_, lane().stream());
+  });
+  return true;
+}
+
 absl::Status ChunkOnDevice::EndDecode(const ReplyRecord& reply,
                                       size_t payload_bytes, Bytes out) {
   const bool is_dense = reply.format == ReplyFormat::kDense;
@@ -289,12 +307,10 @@ absl::Status ChunkOnDevice::EndDecode(const ReplyRecord& reply,
   if (is_wide && is_dense) return absl::OkStatus();
   ConstBytes payload = Reach(codec_.memory_.answer);
   payload.size = payload_bytes;
-  if (is_wide) {
-    const DecodeItem item = codec_.DecodeItemOf(reply, payload, Reach(out));
-    lane().batch().Decode(item, [this, item] {
-      return LearnOf(item, codec_.state_, lane().stream());
-    });
-    return absl::OkStatus();
+  if (!is_dense) {
+    ASSIGN_OR_RETURN(const bool is_queued,
+                     DecodeWithOthers(reply, payload, out));
+    if (is_queued) return absl::OkStatus();
   }
   std::shared_ptr<Buffer> floats = std::move(begun_.floats);
   if (!is_dense) {

@@ -64,6 +64,8 @@ class ChunkOnDevice {
   absl::Status AfterEncode(const PreparedCodec& codec);
   absl::Status SampleBefore(ConstBytes floats);
   absl::Status SampleAfter(const PreparedCodec& codec);
+  absl::StatusOr<bool> DecodeWithOthers(const ReplyRecord& reply,
+                                        ConstBytes payload, Bytes out);
   // Into this one of Begun::samples.
   kernels::GatherSpan SampleOf(ConstBytes from, size_t array) const;
   // On the host, of a chunk that goes dense.

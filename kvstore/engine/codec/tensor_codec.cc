@@ -269,9 +269,14 @@ absl::Status TensorCodec::BeginWish(ConstBytes grad) {
        .residual = Reach(ConstBytes(WishedResidual(coding))),
        .mean_square = reinterpret_cast<double*>(Reach(power).data),
        .half = half});
-  lane()->Down(Slice(mirror_->host, power_at_, sizeof(double)), power,
-               mirror_.get());
   return absl::OkStatus();
+}
+
+void TensorCodec::CopyWish() {
+  if (!ScaledCoding(begun_wish_).uses_scale) return;
+  lane()->Down(Slice(mirror_->host, power_at_, sizeof(double)),
+               Slice(mirror_->device, power_at_, sizeof(double)),
+               mirror_.get());
 }
 
 ChunkWish TensorCodec::EndWish() const {

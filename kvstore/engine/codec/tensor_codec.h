@@ -44,9 +44,10 @@ class TensorCodec {
   // encoded: the scale is proposed from the whole gradient, in host memory, or
   // from the momentum that the rounds before left.
   ChunkWish Wish(ConstBytes grad) const;
-  // On a device: the lane's thread queues what it takes; when that has passed,
-  // on any thread.
+  // On a device: the lane's thread queues what it takes, and the copy of it to
+  // the host; when both have passed, on any thread.
   absl::Status BeginWish(ConstBytes grad);
+  void CopyWish();
   ChunkWish EndWish() const;
 
   // Between rounds, on any thread: what all chunks keep, and goes on with it,

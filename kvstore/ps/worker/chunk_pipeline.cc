@@ -198,6 +198,11 @@ void ChunkPipeline::StartChunks(WorkerTensor& tensor,
     chunk->op = op;
     chunk->phase = ChunkPhase::kEncoding;
   }
+  const bool has_result =
+      op->kind != OpKind::kPush && op->kind != OpKind::kGiveValue;
+  if (tensor.device != nullptr && has_result) {
+    tensor.device->Expect(tensor.chunks.size());
+  }
   switch (op->kind) {
     case OpKind::kPull:
       if (op->rows != nullptr) return op->rows->Pull(*this, tensor);

@@ -51,6 +51,7 @@ class ChunkPipeline {
   WorkerFailure& failure() { return failure_; }
   const WorkerGroup& group() const { return group_; }
   const EngineConfig& engine() const { return engine_; }
+  const StoreOptions& options() const { return options_; }
   void CountNonFinite(int64_t count) { num_nonfinite_ += count; }
   // Jobs: counted before they are posted, false after a failure; and ended by
   // themselves. What they capture fits into a std::function.

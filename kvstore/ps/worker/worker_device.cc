@@ -22,9 +22,6 @@ constexpr Duration kLookPause = std::chrono::milliseconds(1);
 constexpr Duration kIdlePause = std::chrono::seconds(1);
 // What takes longer never ends.
 constexpr Duration kFaultGrace = std::chrono::seconds(60);
-// A group is closed with the tensor with which it has so many elements: the
-// codes of the first one leave while the next one is encoded.
-constexpr size_t kGroupElems = size_t{1} << 24;
 // Groups of encodings that are under way; meanwhile the next one gathers.
 constexpr size_t kMostEncoding = 2;
 
@@ -123,6 +120,7 @@ void WorkerDevice::Run() {
     // What was posted before anything that is ready goes along with it.
     do TakeReady(items);
     while (TakePosted(items));
+    answers_.MoveTo(items, pipeline_.options(), pipeline_.failure().is_set());
     items.insert(items.end(), std::make_move_iterator(next_.begin()),
                  std::make_move_iterator(next_.end()));
     next_.clear();
@@ -138,6 +136,11 @@ bool WorkerDevice::TakePosted(std::vector<Item>& items) {
     posted.swap(posted_);
   }
   for (Item& item : posted) {
+    if (item.stage == Stage::kDecode) {
+      const size_t num_elems = item.chunk->plan().num_elems;
+      answers_.Add(std::move(item), num_elems);
+      continue;
+    }
     if (item.stage != Stage::kPush && item.stage != Stage::kGive) {
       items.push_back(std::move(item));
       continue;
@@ -167,6 +170,7 @@ void WorkerDevice::TakeReady(std::vector<Item>& items) {
   const auto num_encoding = static_cast<size_t>(
       std::count_if(groups_.begin(), groups_.end(),
                     [](const Group& group) { return group.encodes; }));
+  const size_t most_elems = pipeline_.options().device_group_elems;
   has_more_ = false;
   if (num_encoding >= kMostEncoding && !pipeline_.failure().is_set()) return;
   std::vector<Stream> busy;
@@ -176,9 +180,14 @@ void WorkerDevice::TakeReady(std::vector<Item>& items) {
   }
   for (Item& item : waiting_) {
     if (!pipeline_.failure().is_set()) {
-      has_more_ = num_elems >= kGroupElems;
-      if (has_more_) break;
       if (!IsReady(item, busy)) continue;
+      if (num_elems >= most_elems) {
+        has_more_ = true;
+        if (item.stage != Stage::kPush) continue;
+        const absl::Status status = item.BeginWish();
+        if (!status.ok()) Fail(status);
+        continue;
+      }
     }
     num_elems += item.tensor->spec().num_elems;
     items.push_back(std::move(item));
@@ -195,7 +204,7 @@ void WorkerDevice::Wake() {
 }
 
 bool WorkerDevice::Wait() {
-  const bool is_idle = groups_.empty() && waiting_.empty();
+  const bool is_idle = groups_.empty() && waiting_.empty() && answers_.empty();
   const TimePoint until = Clock::now() + (is_idle ? kIdlePause : kLookPause);
   MutexLock lock(&mutex_);
   while (posted_.empty() && !is_woken_ && !is_stopping_ && !has_more_ &&
@@ -259,12 +268,18 @@ absl::Status WorkerDevice::EndDecodes(const Group& group) {
   return status;
 }
 
+absl::Status WorkerDevice::Item::BeginWish() {
+  if (std::exchange(is_sampled, true)) return absl::OkStatus();
+  use = op->memory.Begin();
+  return tensor->codec->BeginWish(use.in);
+}
+
 absl::Status WorkerDevice::Begin(Item& item) {
   WorkerTensor& tensor = *item.tensor;
   switch (item.stage) {
     case Stage::kPush:
-      item.use = item.op->memory.Begin();
-      RETURN_IF_ERROR(tensor.codec->BeginWish(item.use.in));
+      RETURN_IF_ERROR(item.BeginWish());
+      tensor.codec->CopyWish();
       if (tensor.codec->chunks()[0].NeedsScale(item.op->step)) {
         item.stage = Stage::kWished;
         return absl::OkStatus();

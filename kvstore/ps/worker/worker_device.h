@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "base/tensor_view.h"
 #include "kvstore/engine/device/device_lane.h"
+#include "kvstore/ps/worker/gathered_answers.h"
 #include "kvstore/ps/worker/worker_tensor.h"
 
 namespace telegrad {
@@ -44,6 +45,8 @@ class WorkerDevice {
   // The first scale of a chunk is agreed on: with the last one the tensor is
   // encoded.
   void Agreed(WorkerChunk& chunk);
+  // So many answers are to come, each of which Decode gets.
+  void Expect(size_t num_answers) { answers_.Expect(num_answers); }
   // Decodes the chunk's answer, which was checked.
   void Decode(WorkerChunk& chunk);
 
@@ -64,6 +67,10 @@ class WorkerDevice {
     std::shared_ptr<WorkerOp> op = nullptr;
     WorkerChunk* chunk = nullptr;
     BorrowedMemory::Use use = {};  // until it has passed
+    bool is_sampled = false;       // its wish has begun
+
+    // Queues the wish of a push, once.
+    absl::Status BeginWish();
   };
   struct Group {
     Event event;
@@ -81,7 +88,8 @@ class WorkerDevice {
   // Adds what was posted, if anything was, but for gradients that may not be
   // ready: they wait.
   bool TakePosted(std::vector<Item>& items);
-  // Adds those that are, a group's worth at most.
+  // Adds those that are, a group's worth at most. The wishes of the others that
+  // are ready go along, so that all of them are one launch.
   void TakeReady(std::vector<Item>& items);
   bool IsReady(const Item& item, std::vector<Stream>& busy);
   // Queues the items as groups.
@@ -108,8 +116,9 @@ class WorkerDevice {
   // The thread's.
   std::deque<Group> groups_;
   std::vector<Item> waiting_;  // for their gradients
-  bool has_more_ = false;      // more gradients are ready
-  std::vector<Item> next_;     // what goes on
+  GatheredAnswers<Item> answers_;
+  bool has_more_ = false;   // more gradients are ready
+  std::vector<Item> next_;  // what goes on
 
   Mutex mutex_;
   CondVar changed_;
