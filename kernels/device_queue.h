@@ -29,6 +29,11 @@ class DeviceQueue {
   virtual ~DeviceQueue() = default;
 
   virtual Device device() const = 0;
+  // The GPU's address on the PCI bus ("0000:81:00.0"); "" where it has none.
+  virtual std::string bus_id() const { return ""; }
+  // Memory of MakePinned is on this NUMA node from now on, where there is room
+  // and the system allows it; -1: where the calling thread is.
+  virtual void PlacePinned(int) {}
 
   // A stream that waits for no other; the device prefers work of higher
   // priority, from 0 up to what it knows.

@@ -137,9 +137,9 @@ void ForgetStream(int ordinal, Stream stream) {
   }
 }
 
-Buffer MakePinnedBuffer(size_t size) {
+Buffer MakePinnedBuffer(size_t size, int numa_node) {
   if (size == 0) return Buffer();
-  std::byte* const bytes = MapPinned(size);
+  std::byte* const bytes = MapPinned(size, numa_node);
   if (bytes == nullptr) return Buffer();
   Owners& owners = AllOwners();
   const std::lock_guard<std::mutex> lock(owners.mutex);

@@ -19,6 +19,6 @@ void ForgetStream(int ordinal, Stream stream);
 
 // DeviceQueue::MakePinned. An empty buffer, with the reason in
 // cudaGetLastError, where that fails.
-Buffer MakePinnedBuffer(size_t size);
+Buffer MakePinnedBuffer(size_t size, int numa_node);
 
 }  // namespace telegrad::kernels::cuda

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -52,6 +53,16 @@ class Queue : public DeviceQueue {
   }
 
   Device device() const override { return {DeviceKind::kCuda, ordinal_}; }
+
+  std::string bus_id() const override {
+    char text[16] = {};
+    if (cudaDeviceGetPCIBusId(text, sizeof(text), ordinal_) == cudaSuccess) {
+      return text;
+    }
+    cudaGetLastError();
+    return "";
+  }
+  void PlacePinned(int numa_node) override { numa_node_ = numa_node; }
 
   Stream MakeStream(int priority) override {
     const CurrentDevice current(ordinal_);
@@ -120,7 +131,7 @@ class Queue : public DeviceQueue {
 
   Buffer MakePinned(size_t size) override {
     const CurrentDevice current(ordinal_);
-    Buffer buffer = MakePinnedBuffer(size);
+    Buffer buffer = MakePinnedBuffer(size, numa_node_);
     if (buffer.size() != size) cudaGetLastError();
     return buffer;
   }
@@ -180,6 +191,7 @@ class Queue : public DeviceQueue {
 
   const int ordinal_;
   const bool flushes_;
+  std::atomic<int> numa_node_{-1};
   std::mutex mutex_;
   std::vector<cudaStream_t> streams_;
   std::vector<cudaEvent_t> events_;

@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -107,6 +108,15 @@ cudaError_t cudaGetLastError() {
 }
 
 cudaError_t cudaPeekAtLastError() { return last_error; }
+
+// As no machine has it: device 0 is "fffe:00:00.0".
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
+  const cudaError_t status = CheckDevice(device);
+  if (status == cudaSuccess) {
+    std::snprintf(text, static_cast<size_t>(size), "FFFE:%02X:00.0", device);
+  }
+  return status;
+}
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = kDevices;

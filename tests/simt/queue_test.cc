@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -203,6 +207,32 @@ bool IsKeptFromForks(const void* memory) {
     }
   }
   return false;
+}
+
+// Where a machine has one node it can be bound to that. Skips in a sandbox.
+TEST_F(SimtQueue, PinnedMemoryIsOnTheNodeThatItIsToldOf) {
+  const Buffer probe(1 << 20);
+  unsigned long nodes = 1;
+  auto* const page = reinterpret_cast<std::byte*>(
+      (reinterpret_cast<uintptr_t>(probe.data()) + 4095) / 4096 * 4096);
+  if (syscall(SYS_mbind, page, 4096, MPOL_PREFERRED, &nodes, 64, 0) != 0) {
+    GTEST_SKIP() << "mbind: " << std::strerror(errno);
+  }
+  const auto policy_of = [](const Buffer& memory) {
+    int policy = -1;
+    EXPECT_EQ(syscall(SYS_get_mempolicy, &policy, nullptr, 0, memory.data(),
+                      MPOL_F_ADDR),
+              0);
+    return policy;
+  };
+  EXPECT_EQ(queue_->bus_id(), "FFFE:01:00.0");
+  EXPECT_EQ(policy_of(queue_->MakePinned(64)), MPOL_DEFAULT);
+  queue_->PlacePinned(0);
+  EXPECT_EQ(policy_of(queue_->MakePinned(64)), MPOL_PREFERRED);
+  queue_->PlacePinned(1 << 20);  // no node
+  EXPECT_EQ(queue_->MakePinned(64).size(), 64u);
+  queue_->PlacePinned(-1);
+  EXPECT_EQ(policy_of(queue_->MakePinned(64)), MPOL_DEFAULT);
 }
 
 // Where the parent's next write gets a page of its own, the device goes on with

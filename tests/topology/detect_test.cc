@@ -8,6 +8,7 @@
 #include "topology/detect/infiniband.h"
 #include "topology/detect/pci.h"
 #include "topology/machine_json.h"
+#include "topology/numa.h"
 #include "topology/path.h"
 
 namespace telegrad {
@@ -149,6 +150,24 @@ TEST(Detect, PackagesComeFromTheCpusOfANode) {
   EXPECT_EQ(machine.gpus[0].position.package, 1);
   EXPECT_EQ(machine.cpus, 16);
   EXPECT_EQ(machine.numa_nodes, 1);
+}
+
+TEST(Detect, AGpuHasANodeWhereThereAreSeveral) {
+  Files files = OneSwitch();
+  const std::string far = "sys/devices/pci0000:80/0000:81:00.0";
+  AddGpu(far, &files);
+  files[far + "/numa_node"] = "1\n";
+  files["sys/devices/system/node/online"] = "0\n";
+  EXPECT_EQ(NumaNodeOf(*RootOf(files), "0000:81:00.0"), -1);
+  files["sys/devices/system/node/online"] = "0-1\n";
+  // As CUDA and as the kernel write it.
+  EXPECT_EQ(NumaNodeOf(*RootOf(files), "00000000:81:00.0"), 1);
+  EXPECT_EQ(NumaNodeOf(*RootOf(files), "0000:07:00.0"), 0);
+  EXPECT_EQ(NumaNodeOf(*RootOf(files), "0000:08:00.0"), -1);  // a card
+  EXPECT_EQ(NumaNodeOf(*RootOf(files), "FFFE:00:00.0"), -1);
+  EXPECT_EQ(NumaNodeOf(*RootOf(files), "a GPU"), -1);
+  files[far + "/numa_node"] = "-1\n";
+  EXPECT_EQ(NumaNodeOf(*RootOf(files), "0000:81:00.0"), -1);
 }
 
 TEST(Detect, GpusAreNvidias) {

@@ -14,6 +14,7 @@
 #include "tests/topology/fixtures.h"
 #include "topology/import.h"
 #include "topology/machine_json.h"
+#include "topology/numa.h"
 #include "topology/path.h"
 
 namespace telegrad {
@@ -319,6 +320,25 @@ TEST(PublishedHwloc, Dgx2JoinsGpusThroughNvswitches) {
       EXPECT_EQ(path.path, PathClass::kNvl);
       EXPECT_EQ(path.why.find("assumed") != std::string::npos, a / 8 != b / 8);
     }
+  }
+}
+
+TEST(Published, PinnedMemoryIsOnTheNodeOfEachGpu) {
+  TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
+  for (const std::string name :
+       {"nccl-azure-ndv5-h100.xml", "nccl-azure-ndv4-a100.xml",
+        "nccl-azure-ncv4-a100-noRDMA.xml", "nccl-oci-bm-h100-roce.xml"}) {
+    SCOPED_TRACE(name);
+    const Machine machine = LoadPublished(name);
+    const json expected = Expected(name);
+    std::set<int> nodes;
+    for (const json& gpu : expected.at("gpu")) {
+      const int wanted = std::stoi(gpu.at("numa").get<std::string>());
+      EXPECT_EQ(NumaNodeOf(machine, gpu.at("busid").get<std::string>()), wanted)
+          << gpu.at("busid");
+      nodes.insert(wanted);
+    }
+    EXPECT_GT(nodes.size(), 1u);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kernels/tool_range.h"
+#include "topology/numa.h"
 
 namespace telegrad {
 namespace {
@@ -79,6 +80,10 @@ absl::StatusOr<std::unique_ptr<DeviceLane>> DeviceLane::Make(Device device) {
   if (queue == nullptr || kernels == nullptr) {
     return absl::UnimplementedError(
         absl::StrCat("tensors on ", LaneName(device), ": ", why_not));
+  }
+  const std::string bus_id = queue->bus_id();
+  if (!bus_id.empty()) {
+    queue->PlacePinned(NumaNodeOf(SysRoot::Live(), bus_id));
   }
   std::unique_ptr<DeviceLane> lane(new DeviceLane(std::move(queue), kernels));
   RETURN_IF_ERROR(lane->status());

@@ -80,6 +80,7 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 // Of the driver's calls those for contexts.
