@@ -128,16 +128,23 @@ class Wheel(unittest.TestCase):
                 (programs / name).chmod(0o755)
             clean = {name: value for name, value in os.environ.items()
                      if name != "TELEGRAD_WITH_CUDA"}
-            kinds = [([], {}), (["--cpu"], {})]
+            nvcc = tree / "nvcc"
+            nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.9, V12.9.86'\n")
+            nvcc.chmod(0o755)
+            kinds = [([], {}), (["--cpu"], {}), (["--cuda", "12"], {"CUDACXX": str(nvcc)})]
             if os.uname().machine == "x86_64":
                 kinds.append((["--arch", "aarch64"], {}))
             for arguments, variables in kinds + [([], {"TELEGRAD_WITH_CUDA": "OFF"})]:
-                subprocess.run([tree / "telegrad", "wheel", *arguments], check=True, timeout=60,
-                               env={**clean, **variables}, stderr=subprocess.DEVNULL)
+                done = subprocess.run([tree / "telegrad", "wheel", *arguments], check=True,
+                                      timeout=60, env={**clean, **variables},
+                                      capture_output=True, text=True)
+                self.assertEqual(f"kernels by {nvcc}, for drivers from r525" in done.stderr,
+                                 "--cuda" in arguments, done.stderr)
             found = {str(each.relative_to(tree / "build")) for each in tree.glob("build/*/*.whl")
                      if not each.parent.name.endswith("-raw")}
             wanted = ["python/cuda-here-python-cmake.whl",
                       "python-cpu/OFF-here-python-cpu-cmake.whl",
+                      "python-cuda12/ON-here-python-cuda12-cmake.whl",
                       "python-aarch64/OFF-linux-aarch64-python-aarch64-cmake.whl"]
             self.assertEqual(found, set(wanted[:len(kinds)]))
 
@@ -150,10 +157,13 @@ class Refused(unittest.TestCase):
                 (["build", "fast"], {}, "no preset 'fast'; there are dev, release,"),
                 (["setup", "--force"], {}, "no argument '--force'; setup takes --clusters, or none"),
                 (["test", "--fast"], {}, "no argument '--fast'; test takes --quick"),
-                (["wheel", "--chek"], {}, "no argument '--chek'; wheel takes --cpu, --arch"),
+                (["wheel", "--chek"], {}, "no argument '--chek'; wheel takes --cpu, --cuda"),
                 (["wheel", "--check", "cpu"], {}, "no argument 'cpu'; wheel takes --cpu,"),
                 (["wheel", "--arch", "riscv64"], {}, "no --arch 'riscv64'; there is aarch64"),
                 (["wheel", "--arch"], {}, "no --arch ''; there is aarch64"),
+                (["wheel", "--cuda", "11"], {}, "no --cuda '11'; there are 12 and 13"),
+                (["wheel", "--cuda", "12"], {"CUDACXX": nowhere, "PATH": "/usr/bin:/bin"},
+                 "--cuda 12: no nvcc 12 in CUDACXX, PATH or /usr/local/cuda-12*; PyPI's"),
                 (["pytorch", "a", "b"], {}, "no argument 'b'; pytorch takes one PYTHON"),
                 (["package", "nowhere"], {}, "package: 'nowhere' is no build folder"),
                 (["image", "torch"], {}, "no argument 'torch'; image takes runtime, trainer"),
