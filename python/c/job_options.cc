@@ -95,9 +95,9 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
     ASSIGN_OR_RETURN(dist.path.gdr, ParseGdr(options.gdr));
   }
   dist.elastic = {options.elastic_min, options.elastic_max};
-  const char* const tier1 = dist.elastic.min > 0 ? "off" : "auto";
-  ASSIGN_OR_RETURN(dist.path.tier_one,
-                   ParseTierOne(TextOf(options.tier1, tier1)));
+  std::string tier1 = TextOf(options.tier1, "auto");
+  if (dist.elastic.min > 0 && tier1 == "auto") tier1 = "off";
+  ASSIGN_OR_RETURN(dist.path.tier_one, ParseTierOne(tier1));
   // Where the planner has nothing to choose nobody needs to know the machine.
   if (dist.path.transport.name != "tcp" && !IsOneHost(bind)) {
     dist.path.look = [detection = std::make_shared<MachineDetection>(bind)] {
