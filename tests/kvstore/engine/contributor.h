@@ -44,7 +44,12 @@ class Contributor {
 
   ChunkWish Wish() {
     if (lane_ == nullptr) return codec_->Wish(grad_.view());
-    EXPECT_THAT(Run([&] { return codec_->BeginWish(grad_.view()); }), IsOk());
+    EXPECT_THAT(Run([&] {
+                  const absl::Status status = codec_->BeginWish(grad_.view());
+                  codec_->CopyWish();
+                  return status;
+                }),
+                IsOk());
     return codec_->EndWish();
   }
   // All chunks' payloads, as copies.
