@@ -88,6 +88,14 @@ TELEGRAD_API int32_t telegrad_group_allreduce(telegrad_group* group,
                                               const telegrad_tensor* data,
                                               int32_t op,
                                               telegrad_status* status);
+/* The same by "ring", "recursive_doubling", "halving_doubling", "tree" or
+ * "two_level", the same on all; "auto" or NULL: by size, workers, hosts and
+ * link, or what $TELEGRAD_ALLREDUCE of all workers says. */
+TELEGRAD_API int32_t telegrad_group_allreduce_by(telegrad_group* group,
+                                                 const telegrad_tensor* data,
+                                                 int32_t op,
+                                                 const char* algorithm,
+                                                 telegrad_status* status);
 /* `data` [n] of worker `root` to all. */
 TELEGRAD_API int32_t telegrad_group_broadcast(telegrad_group* group,
                                               const telegrad_tensor* data,

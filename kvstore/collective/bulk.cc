@@ -63,10 +63,7 @@ absl::Status Bulk::PumpTo(int to) {
   while (flow.is_ready && flow.num_sent < sends.size() &&
          flow.num_in_flight < kWindow) {
     const PieceSend& next = sends[flow.num_sent];
-    if (next.after_peer >= 0 &&
-        flows_[next.after_peer].num_arrived < next.after_count) {
-      break;
-    }
+    if (!Has(next.after)) break;
     RETURN_IF_ERROR(SendNext(to));
   }
   return absl::OkStatus();
@@ -78,7 +75,7 @@ absl::Status Bulk::SendNext(int to) {
   Buffer* kept = nullptr;
   const std::byte* from = next.from;
   if (from == nullptr) {
-    kept = &flows_[next.after_peer].kept[next.after_count - 1];
+    kept = &flows_[next.after.peer].kept[next.after.count - 1];
     from = kept->data();
   }
   const auto index = static_cast<uint32_t>(flow.num_sent);
@@ -111,10 +108,36 @@ absl::StatusOr<Bytes> Bulk::OnDataHeader(int from, uint32_t index,
   return flow.arriving.back().view();
 }
 
+bool Bulk::Has(const Mark& mark) const {
+  return mark.peer < 0 || flows_[mark.peer].num_combined >= mark.count;
+}
+
+// What has come may be what others wait for.
 void Bulk::OnData(int from) {
+  ++flows_[from].num_arrived;
+  bool goes_on = CombineFrom(from);
+  while (goes_on) {
+    goes_on = false;
+    for (const int peer : partners_) goes_on |= CombineFrom(peer);
+  }
+}
+
+// True if others may go on by it.
+bool Bulk::CombineFrom(int from) {
+  const std::vector<Receive>& receives = schedule_.peers[from].receives;
   Flow& flow = flows_[from];
-  const Receive& receive = schedule_.peers[from].receives[flow.num_arrived];
-  const size_t index = flow.num_arrived++;
+  const size_t before = flow.num_combined;
+  while (flow.num_combined < flow.num_arrived &&
+         Has(receives[flow.num_combined].after)) {
+    CombineNext(from);
+  }
+  return schedule_.is_ordered && flow.num_combined > before;
+}
+
+void Bulk::CombineNext(int from) {
+  Flow& flow = flows_[from];
+  const Receive& receive = schedule_.peers[from].receives[flow.num_combined];
+  const size_t index = flow.num_combined++;
   if (receive.combine == Combine::kStore) return;
   Buffer came = std::move(flow.arriving.front());
   flow.arriving.pop_front();
@@ -132,7 +155,7 @@ bool Bulk::IsDone() const {
   for (const int peer : partners_) {
     const Schedule::Peer& due = schedule_.peers[peer];
     const Flow& flow = flows_[peer];
-    if (flow.num_arrived < due.receives.size() ||
+    if (flow.num_combined < due.receives.size() ||
         flow.num_sent < due.sends.size() || flow.num_in_flight > 0) {
       return false;
     }

@@ -18,18 +18,26 @@ enum class Combine : uint8_t {
   kKeep = 2,    // what came = what came op place, kept for one send
 };
 
+// The first `count` receives from rank `peer` have been combined; without a
+// peer nothing must have been.
+struct Mark {
+  int peer = -1;
+  size_t count = 0;
+};
+
+// Counts, and is combined, after those before it from the same rank and after
+// `after`. What is stored lies at its place as soon as it has come.
 struct Receive {
   size_t bytes = 0;
   std::byte* place = nullptr;
   Combine combine = Combine::kStore;
+  Mark after = {};
 };
 
 struct PieceSend {
   size_t bytes = 0;
-  const std::byte* from = nullptr;  // null: what `after` has kept
-  // Goes after the first `after_count` receives from this rank; -1: at once.
-  int after_peer = -1;
-  size_t after_count = 0;
+  const std::byte* from = nullptr;  // null: what the last of `after` has kept
+  Mark after = {};
 };
 
 // What one rank sends to and receives from each other, in the same order on
@@ -42,6 +50,7 @@ struct Schedule {
   std::vector<Peer> peers = {};  // by rank
   Dtype type = Dtype::kFloat32;
   ReduceOp op = ReduceOp::kSum;
+  bool is_ordered = false;  // receives wait for others
 };
 
 // Runs a schedule: each receiver says that it is ready, then pieces flow as
@@ -63,6 +72,7 @@ class Bulk : public DataSink {
     size_t num_in_flight = 0;
     size_t num_announced = 0;
     size_t num_arrived = 0;
+    size_t num_combined = 0;
     std::deque<Buffer> arriving = {};  // data of kReduce and kKeep, in order
     std::vector<Buffer> kept = {};     // by receive; empty unless kKeep
   };
@@ -71,6 +81,9 @@ class Bulk : public DataSink {
   absl::Status Pump();
   absl::Status PumpTo(int to);
   absl::Status SendNext(int to);
+  bool Has(const Mark& mark) const;
+  bool CombineFrom(int from);
+  void CombineNext(int from);
   bool IsDone() const;
   std::string Awaited() const;
   absl::Status CheckPeers() const;

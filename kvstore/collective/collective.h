@@ -38,7 +38,11 @@ enum class CollectiveAlgorithm : uint8_t {
   kBinomial = 4,  // broadcast, by a tree
   kChain = 5,     // broadcast, from rank to rank in chunks
   kPairwise = 6,  // alltoall, in chunks
-  kDissemination = 7,  // barrier
+  kDissemination = 7,    // barrier
+  kTree = 8,             // allreduce, broadcast, in chunks
+  kHalvingDoubling = 9,  // allreduce
+  kTwoLevel = 10,        // allreduce: in hosts, between them, in hosts
+  kBruck = 11,           // allgather, in log2 n messages
 };
 const char* ToString(CollectiveAlgorithm algorithm);
 // "auto", "ring", "recursive_doubling", ... InvalidArgument lists them.
@@ -54,9 +58,16 @@ struct GroupOptions {
   Duration timeout = std::chrono::seconds(60);  // without any progress
   // The pipeline's chunks; equal on all.
   size_t chunk_bytes = size_t{256} << 10;
-  // The alpha-beta model that chooses algorithms; equal on all ranks.
+  // The alpha-beta model that chooses algorithms, for messages between hosts,
+  // whose ranks share the link, and in one; equal on all ranks.
   double latency_s = 20e-6;
   double bytes_per_s = 2e9;
+  double host_latency_s = 10e-6;
+  double host_bytes_per_s = 4e9;
+  // By rank a number of its host; empty: each has its own. Equal on all ranks.
+  std::vector<int> hosts = {};
+  // What allreduce takes where a call asks for kAuto; equal on all ranks.
+  CollectiveAlgorithm allreduce = CollectiveAlgorithm::kAuto;
   // Whether ranks send and receive point to point, which takes a thread and an
   // address more; equal on all.
   bool sends = false;

@@ -7,6 +7,7 @@
 #include "base/crc32c.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "kvstore/collective/choose.h"
 #include "kvstore/collective/mesh.h"
 
 // How a mesh comes to be: every rank connects to the lower ones and says its
@@ -22,8 +23,11 @@ std::string SettingsOf(const GroupOptions& options) {
   return absl::StrCat(
       "world_size ", options.world_size, " chunk_bytes ", options.chunk_bytes,
       " latency_s ", options.latency_s, " bytes_per_s ", options.bytes_per_s,
-      " connections ", NumConnections(options.transport), " sends ",
-      options.sends, " encryption ", Name(options.transport.encryption));
+      " host_latency_s ", options.host_latency_s, " host_bytes_per_s ",
+      options.host_bytes_per_s, " hosts ", absl::StrJoin(options.hosts, ","),
+      " allreduce ", ToString(options.allreduce), " connections ",
+      NumConnections(options.transport), " sends ", options.sends,
+      " encryption ", Name(options.transport.encryption));
 }
 
 absl::Status CheckOptions(const GroupOptions& options) {
@@ -38,12 +42,21 @@ absl::Status CheckOptions(const GroupOptions& options) {
         absl::StrCat("group: chunk_bytes ", options.chunk_bytes,
                      ", take 4096 to ", kMaxPayloadBytes));
   }
-  if (!(options.latency_s >= 0 && options.bytes_per_s > 0)) {
+  if (!(options.latency_s >= 0 && options.bytes_per_s > 0 &&
+        options.host_latency_s >= 0 && options.host_bytes_per_s > 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "group: latency_s ", options.latency_s, " and bytes_per_s ",
-        options.bytes_per_s, " must be at least and above 0"));
+        "group: latency_s ", options.latency_s, ", host_latency_s ",
+        options.host_latency_s, " and bytes_per_s ", options.bytes_per_s,
+        ", host_bytes_per_s ", options.host_bytes_per_s,
+        " must be at least and above 0"));
   }
-  return absl::OkStatus();
+  if (!options.hosts.empty() &&
+      options.hosts.size() != static_cast<size_t>(options.world_size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group: hosts of ", options.hosts.size(), " ranks of ",
+                     options.world_size));
+  }
+  return Choose(Operation::kAllreduce, options.allreduce, 0, options).status();
 }
 
 // "settings\naddress" of each rank becomes its address.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -41,6 +42,16 @@ absl::Status HasNoCourier() {
       "point to point: this group was made without GroupOptions::sends");
 }
 
+// A number for each rank; without knowledge of hosts each has its own.
+std::vector<int> HostsOf(const GroupOptions& options) {
+  std::vector<int> hosts = options.hosts;
+  if (hosts.empty()) {
+    hosts.resize(static_cast<size_t>(options.world_size));
+    std::iota(hosts.begin(), hosts.end(), 0);
+  }
+  return hosts;
+}
+
 void CopyUnlessThere(const void* from, void* to, size_t bytes) {
   if (from != to && bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -53,6 +64,7 @@ DenseGroup::DenseGroup(std::unique_ptr<Mesh> mesh,
       place_({.rank = mesh_->rank(),
               .world_size = mesh_->world_size(),
               .chunk_bytes = mesh_->options().chunk_bytes}),
+      hosts_(HostsOf(mesh_->options())),
       courier_(std::move(courier)) {}
 
 void DenseGroup::set_timeout(Duration timeout) {
@@ -106,8 +118,20 @@ absl::Status DenseGroup::Allreduce(void* data, size_t count, Dtype type,
   if (signature.algorithm == CollectiveAlgorithm::kRecursiveDoubling) {
     return End(AllreducePieces(AsBytes(data), count, type, op));
   }
-  return Run(RingAllreduce(place_, type, op, AsBytes(data),
-                           Divide(count, SizeOf(type), world_size())));
+  const Reduction reduction{
+      .type = type, .op = op, .data = AsBytes(data), .count = count};
+  switch (signature.algorithm) {
+    case CollectiveAlgorithm::kHalvingDoubling:
+      return Run(HalvingDoubling(place_, reduction));
+    case CollectiveAlgorithm::kTree:
+      return Run(TreeAllreduce(place_, reduction));
+    case CollectiveAlgorithm::kTwoLevel:
+      return Run(TwoLevelAllreduce(
+          place_, reduction, hosts_,
+          ChooseAcross(count * SizeOf(type), mesh_->options())));
+    default:
+      return Run(RingAllreduce(place_, reduction));
+  }
 }
 
 absl::Status DenseGroup::AllreducePieces(std::byte* data, size_t count,
@@ -200,6 +224,11 @@ absl::Status DenseGroup::GatherBlocks(const void* in, void* out,
   if (signature.algorithm == CollectiveAlgorithm::kRing) {
     return Run(RingAllgather(place_, AsBytes(out), blocks));
   }
+  const bool is_one_message =
+      blocks.back().offset + blocks.back().bytes <= kMaxEagerBytes;
+  if (signature.algorithm == CollectiveAlgorithm::kBruck && is_one_message) {
+    return End(BruckAllgather(*mesh_, AsBytes(out), blocks));
+  }
   if (largest > kMaxEagerBytes) {
     return Run(collective::DirectAllgather(place_, AsBytes(out), blocks));
   }
@@ -221,6 +250,9 @@ absl::Status DenseGroup::Broadcast(void* data, size_t count, Dtype type,
   if (count == 0) return End(Disseminate(*mesh_));
   if (signature.algorithm == CollectiveAlgorithm::kBinomial) {
     return End(BroadcastPieces(AsBytes(data), bytes, root));
+  }
+  if (signature.algorithm == CollectiveAlgorithm::kTree) {
+    return Run(TreeBroadcast(place_, AsBytes(data), bytes, root));
   }
   return Run(ChainBroadcast(place_, AsBytes(data), bytes, root));
 }

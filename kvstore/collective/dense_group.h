@@ -77,6 +77,7 @@ class DenseGroup : public Group {
 
   const std::unique_ptr<Mesh> mesh_;
   const Place place_;
+  const std::vector<int> hosts_;  // by rank
   const std::unique_ptr<Courier> courier_;
 };
 

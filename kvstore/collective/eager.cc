@@ -157,6 +157,42 @@ absl::Status DirectAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks) {
   return absl::OkStatus();
 }
 
+// After k messages a rank has its block and those of the 2^k - 1 ranks after
+// it.
+absl::Status BruckAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks) {
+  const int n = mesh.world_size();
+  const auto bytes_of = [&](int first, int num) {
+    size_t bytes = 0;
+    for (int i = 0; i < num; ++i) bytes += blocks[(first + i) % n].bytes;
+    return bytes;
+  };
+  Buffer packed = mesh.pool().Get(bytes_of(0, n));
+  uint32_t round = 0;
+  for (int known = 1; known < n; known *= 2, ++round) {
+    const int num = std::min(known, n - known);
+    size_t packed_bytes = 0;
+    for (int i = 0; i < num; ++i) {
+      const Block& block = blocks[(mesh.rank() + i) % n];
+      std::copy_n(out + block.offset, block.bytes,
+                  packed.data() + packed_bytes);
+      packed_bytes += block.bytes;
+    }
+    const int from = (mesh.rank() + known) % n;
+    RETURN_IF_ERROR(mesh.SendEager((mesh.rank() - known + n) % n, round,
+                                   {packed.data(), packed_bytes}));
+    ASSIGN_OR_RETURN(Buffer came, mesh.Take(from, round, bytes_of(from, num)));
+    const std::byte* at = came.data();
+    for (int i = 0; i < num; ++i) {
+      const Block& block = blocks[(from + i) % n];
+      std::copy_n(at, block.bytes, out + block.offset);
+      at += block.bytes;
+    }
+    mesh.pool().Put(std::move(came));
+  }
+  mesh.pool().Put(std::move(packed));
+  return absl::OkStatus();
+}
+
 absl::Status DirectReduceScatter(Mesh& mesh, Dtype type, ReduceOp op,
                                  const std::byte* in, std::byte* out,
                                  const Blocks& blocks) {

@@ -28,6 +28,10 @@ absl::Status BinomialBroadcast(Mesh& mesh, uint32_t piece, std::byte* data,
 // `out` holds this rank's block already.
 absl::Status DirectAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks);
 
+// In log2 n messages of ever more blocks (Bruck et al. 1997); `out` holds this
+// rank's block already. All blocks together are at most kMaxEagerBytes.
+absl::Status BruckAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks);
+
 // Block i of `in` to rank i; sums in the order of ranks.
 absl::Status DirectReduceScatter(Mesh& mesh, Dtype type, ReduceOp op,
                                  const std::byte* in, std::byte* out,

@@ -7,7 +7,7 @@
 namespace telegrad::collective {
 namespace {
 
-constexpr uint32_t kMagic = 0x32434754;  // "TGC2"
+constexpr uint32_t kMagic = 0x33434754;  // "TGC3"
 
 const char* Name(Operation operation) {
   switch (operation) {
@@ -99,7 +99,7 @@ absl::StatusOr<Header> Decode(ConstBytes bytes) {
       !TakeEnum(at[5], Operation::kSend, &s.operation) ||
       !TakeEnum(at[6], Dtype::kBool, &s.type) ||
       !TakeEnum(at[7], ReduceOp::kProduct, &s.op) ||
-      !TakeEnum(at[8], CollectiveAlgorithm::kDissemination, &s.algorithm) ||
+      !TakeEnum(at[8], CollectiveAlgorithm::kBruck, &s.algorithm) ||
       LoadLittleEndian<uint16_t>(at + 9) != 0 || at[11] != std::byte{0}) {
     return absl::InvalidArgumentError("header has unknown values");
   }

@@ -76,6 +76,11 @@ absl::StatusOr<std::unique_ptr<Group>> Split(Mesh& mesh,
   GroupOptions options = mesh.options();
   options.rank = static_cast<int>(self - ranks.begin());
   options.world_size = static_cast<int>(ranks.size());
+  options.hosts.clear();
+  for (const int rank : ranks) {
+    if (mesh.options().hosts.empty()) break;
+    options.hosts.push_back(mesh.options().hosts[rank]);
+  }
   bool has_said = false;
   absl::StatusOr<std::unique_ptr<Group>> group =
       Group::Make(options,

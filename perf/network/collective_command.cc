@@ -7,6 +7,7 @@
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/collective/choose.h"
+#include "kvstore/group_options.h"
 #include "perf/network/collective_cases.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
@@ -223,10 +224,8 @@ absl::Status RunCollective(const Options& options, const CollectiveCase& which,
                    ParseCollectiveAlgorithm(options.algorithm));
   ASSIGN_OR_RETURN(const Dtype type, ParseType(options.type));
   ASSIGN_OR_RETURN(const auto all, CountsOf(options, which, type));
-  GroupOptions group_options{.transport = workers.data_path().transport,
-                             .rank = rank.rank,
-                             .world_size = workers.num_workers(),
-                             .timeout = TimeoutOf(network)};
+  GroupOptions group_options = GroupOptionsOf(workers);
+  group_options.timeout = TimeoutOf(network);
   if (network.memory != "host") {
     ASSIGN_OR_RETURN(const Device device,
                      PayloadDevice(network.memory, rank.rank));

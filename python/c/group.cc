@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "kvstore/collective/collective.h"
-#include "kvstore/job/path/data_path.h"
+#include "kvstore/group_options.h"
 #include "python/c/job.h"
 #include "python/c/tensor.h"
 
@@ -28,7 +28,8 @@ struct telegrad_group {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  absl::Status Allreduce(const telegrad_tensor* data, int32_t op);
+  absl::Status Allreduce(const telegrad_tensor* data, int32_t op,
+                         const char* algorithm);
   absl::Status Broadcast(const telegrad_tensor* data, int32_t root);
   absl::Status Allgather(const telegrad_tensor* in, const telegrad_tensor* out,
                          const uint64_t* counts);
@@ -132,12 +133,9 @@ absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
   if (workers == nullptr) {
     return absl::FailedPreconditionError("a group before the worker joins");
   }
-  GroupOptions options;
-  options.transport = workers->data_path().transport;
-  options.rank = workers->rank();
-  options.world_size = workers->num_workers();
-  options.timeout = workers->options().operation_timeout;
+  GroupOptions options = GroupOptionsOf(*workers);
   options.sends = sends;
+  options.allreduce = job->allreduce();
   const std::string name = absl::StrCat("group ", job->NextGroup());
   absl::StatusOr<std::unique_ptr<Group>> connected =
       Group::Make(options, [&](const std::string& mine, auto) {
@@ -173,13 +171,18 @@ void telegrad_group::Set(std::shared_ptr<telegrad::c::Verdict> verdict,
   group_ = std::move(group);
 }
 
-absl::Status telegrad_group::Allreduce(const telegrad_tensor* data,
-                                       int32_t op) {
+absl::Status telegrad_group::Allreduce(const telegrad_tensor* data, int32_t op,
+                                       const char* algorithm) {
   RETURN_IF_ERROR(CheckHostTensor(data));
   RETURN_IF_ERROR(CheckOp(op));
+  telegrad::CollectiveSettings settings;
+  if (algorithm != nullptr) {
+    ASSIGN_OR_RETURN(settings.algorithm,
+                     telegrad::ParseCollectiveAlgorithm(algorithm));
+  }
   MutexLock lock(&mutex_);
   return group_->Allreduce(data->data, CountOf(data), TypeOf(data),
-                           static_cast<ReduceOp>(op));
+                           static_cast<ReduceOp>(op), settings);
 }
 
 absl::Status telegrad_group::Broadcast(const telegrad_tensor* data,
@@ -325,7 +328,15 @@ int32_t telegrad_group_create(telegrad_job* job, telegrad_group** group,
 int32_t telegrad_group_allreduce(telegrad_group* group,
                                  const telegrad_tensor* data, int32_t op,
                                  telegrad_status* status) {
-  return OfGroup(group, status, [&] { return group->Allreduce(data, op); });
+  return telegrad_group_allreduce_by(group, data, op, nullptr, status);
+}
+
+int32_t telegrad_group_allreduce_by(telegrad_group* group,
+                                    const telegrad_tensor* data, int32_t op,
+                                    const char* algorithm,
+                                    telegrad_status* status) {
+  return OfGroup(group, status,
+                 [&] { return group->Allreduce(data, op, algorithm); });
 }
 
 int32_t telegrad_group_broadcast(telegrad_group* group,

@@ -10,6 +10,7 @@
 #include "base/exit_code.h"
 #include "base/folder.h"
 #include "base/log.h"
+#include "base/of_flag.h"
 #include "base/socket.h"
 #include "base/start_thread.h"
 #include "base/status_macros.h"
@@ -172,6 +173,12 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   made->role_ = setup.role;
   made->worker_rank_ = setup.rank;
   made->options_.cancellation = made->cancellation_;
+  if (const char* const forced = std::getenv("TELEGRAD_ALLREDUCE")) {
+    ASSIGN_OR_RETURN(
+        made->allreduce_,
+        telegrad::OfFlag("TELEGRAD_ALLREDUCE", forced,
+                         telegrad::ParseCollectiveAlgorithm(forced)));
+  }
   const char* const records = std::getenv("TELEGRAD_FLIGHT_RECORDER");
   const std::string folder =
       TextOf(options.flight_recorder, records == nullptr ? "" : records);

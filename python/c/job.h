@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "kvstore/collective/collective.h"
 #include "kvstore/dist_options.h"
 #include "kvstore/job/control/cancellation.h"
 #include "kvstore/job/control/scheduler.h"
@@ -52,6 +53,8 @@ struct telegrad_job {
     return verdict_;
   }
   const telegrad::c::Owner& owner() const { return owner_; }
+  // Of sums of its groups where a call says nothing.
+  telegrad::CollectiveAlgorithm allreduce() const { return allreduce_; }
   // All workers make groups in the same order.
   int NextGroup() { return num_groups_++; }
   // One store is a member of the group.
@@ -90,6 +93,8 @@ struct telegrad_job {
   std::unique_ptr<telegrad::ProcessMetrics> metrics_;
   std::string metrics_address_;
   telegrad::DistOptions options_;
+  telegrad::CollectiveAlgorithm allreduce_ =
+      telegrad::CollectiveAlgorithm::kAuto;
   int role_ = TELEGRAD_WORKER;
   int worker_rank_ = -1;
   std::atomic<bool> has_store_{false};

@@ -161,6 +161,7 @@ PROTOTYPES = {
     "store_close": (None, [_H]),
     "group_create": (c_int32, [_H, POINTER(_H), _S]),
     "group_allreduce": (c_int32, [_H, _T, c_int32, _S]),
+    "group_allreduce_by": (c_int32, [_H, _T, c_int32, c_char_p, _S]),
     "group_broadcast": (c_int32, [_H, _T, c_int32, _S]),
     "group_allgather": (c_int32, [_H, _T, _T, _S]),
     "group_allgatherv": (c_int32, [_H, _T, _T, _C, _S]),

@@ -67,11 +67,18 @@ class Group:
         """Number of ranks."""
         return int(LIBRARY.telegrad_group_size(self.handle))
 
-    def allreduce(self, array: Any, op: str = "sum") -> Any:
+    def allreduce(self, array: Any, op: str = "sum", algorithm: str = "auto") -> Any:
         """Fills `array` [n] with the `op` ("sum", "min", "max", "product") over ranks;
-        gives it."""
+        gives it. The `algorithm` ("ring", "recursive_doubling", "halving_doubling", "tree",
+        "two_level"), the same on all, is chosen by size, ranks, hosts and link where it is
+        "auto", or the one in ``TELEGRAD_ALLREDUCE``.
+
+        Raises:
+            telegrad.UsageError: there is no such algorithm; the message lists them.
+        """
         tensor, number = tensor_in_order(array, writes=True), number_of("op", op, OPS)
-        self._run(lambda: call("group_allreduce", self.handle, byref(tensor), number))
+        self._run(lambda: call("group_allreduce_by", self.handle, byref(tensor), number,
+                               algorithm.encode()))
         return array
 
     def broadcast(self, array: Any, root: int = 0) -> Any:

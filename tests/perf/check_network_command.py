@@ -57,7 +57,8 @@ def check_row(row, command, transport):
 REFUSED = {
     "allreduce": (
         (2, ["--algorithm x: ", "ring"], "--algorithm", "x"),
-        (2, ["--algorithm chain: ", "auto, recursive_doubling, ring"],
+        (2, ["--algorithm chain: ", "auto, recursive_doubling, ring, "
+             "halving_doubling, tree, two_level"],
          "--algorithm", "chain"),
         (2, ['--datatype "x"', "bfloat16"], "--datatype", "x"),
         (2, ["'nonet'", "vgg16"], "--profile", "nonet")),

@@ -59,6 +59,28 @@ def values(_):
     return got
 
 
+def algorithms(_):
+    """Sums of each algorithm, whose bits all ranks share; what is none."""
+    got = []
+    own = (np.random.default_rng(RANK).random(N) - 0.5).astype(np.float32)
+    with job() as mine, telegrad.Group(mine) as group:
+        for algorithm in ("auto", "ring", "recursive_doubling", "halving_doubling", "tree",
+                          "two_level"):
+            array = group.allreduce(own.copy(), algorithm=algorithm)
+            all_bits = group.allgather(array, np.empty((3, N), np.float32))
+            assert all(np.array_equal(one, array) for one in all_bits), algorithm
+            want = sum((np.random.default_rng(rank).random(N) - 0.5).astype(np.float32)
+                       for rank in range(3))
+            assert np.allclose(array, want, atol=1e-6), algorithm
+        got.append(workers.refused(
+            telegrad.UsageError, lambda: group.allreduce(own, algorithm="star")))
+        got.append(workers.refused(
+            telegrad.UsageError, lambda: group.allreduce(own, algorithm="chain")))
+    os.environ["TELEGRAD_ALLREDUCE"] = "star"
+    got.append(workers.refused(telegrad.UsageError, telegrad.Job))
+    return got
+
+
 def counts(_):
     """Unequal blocks, every type, the empty array and a timeout."""
     with job() as mine, telegrad.Group(mine) as group, telegrad.Store(mine) as store:
@@ -245,6 +267,13 @@ class Group(unittest.TestCase):
             for text, pattern in zip(got[3:], ("mean.*sum", "root 3 of 3 workers",
                                                "takes 300009|one type", "int64", "closed")):
                 self.assertRegex(text, pattern)
+
+    def test_algorithms_are_chosen(self):
+        for star, chain, forced in self.ranks(algorithms, 3).results():
+            self.assertRegex(star, "star.*none of auto, ring")
+            self.assertRegex(chain, "this collective has auto, recursive_doubling, ring, "
+                                    "halving_doubling, tree, two_level")
+            self.assertRegex(forced, "TELEGRAD_ALLREDUCE star: .*none of auto")
 
     def test_unequal_blocks_of_all_types(self):
         patterns = ("output of 4 elements: it takes 9", "each of 3 ranks", "output of 2 elements: it takes 1",

@@ -20,7 +20,7 @@ TEST_P(Collective, AllgathervTakesBlocksOfDifferentSizesAndNone) {
     }
     const std::vector<float> in =
         Floats(group.rank(), counts[static_cast<size_t>(group.rank())]);
-    for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
+    for (const Algorithm algorithm : AlgorithmsOf(Operation::kAllgather)) {
       std::vector<float> out(expected.size(), -99);
       ASSERT_THAT(group.Allgatherv(in.data(), out.data(), counts,
                                    Dtype::kFloat32, {.algorithm = algorithm}),

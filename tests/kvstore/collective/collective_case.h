@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kvstore/collective/choose.h"
 #include "kvstore/collective/collective.h"
 #include "tests/kvstore/collective/collective_ranks.h"
 
@@ -14,6 +15,8 @@
 namespace telegrad::testing {
 
 using Algorithm = CollectiveAlgorithm;
+using collective::AlgorithmsOf;
+using collective::Operation;
 
 struct Setting {
   const char* test_name;

@@ -11,8 +11,9 @@ namespace {
 
 TEST_P(Collective, AllreduceSumsEveryElement) {
   RunRanks(Options(), [](Group& group) {
-    for (const Algorithm algorithm :
-         {Algorithm::kAuto, Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+    std::vector<Algorithm> all = AlgorithmsOf(Operation::kAllreduce);
+    all.push_back(Algorithm::kAuto);
+    for (const Algorithm algorithm : all) {
       for (const size_t count : kCounts) {
         std::vector<float> data = Floats(group.rank(), count);
         ASSERT_THAT(group.Allreduce(data.data(), count, Dtype::kFloat32,
@@ -30,7 +31,7 @@ TEST_P(Collective, AllreduceSumsEveryElement) {
 TEST_P(Collective, ReduceScatterGivesEachRankItsBlock) {
   RunRanks(Options(), [](Group& group) {
     const auto n = static_cast<size_t>(group.world_size());
-    for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
+    for (const Algorithm algorithm : AlgorithmsOf(Operation::kReduceScatter)) {
       for (const size_t count : kCounts) {
         const std::vector<float> in = Floats(group.rank(), n * count);
         std::vector<float> out(count, -99);
@@ -52,7 +53,7 @@ TEST_P(Collective, ReduceScatterGivesEachRankItsBlock) {
 TEST_P(Collective, AllgatherPutsBlocksInTheOrderOfRanks) {
   RunRanks(Options(), [](Group& group) {
     const auto n = static_cast<size_t>(group.world_size());
-    for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
+    for (const Algorithm algorithm : AlgorithmsOf(Operation::kAllgather)) {
       for (const size_t count : kCounts) {
         std::vector<float> expected;
         for (int rank = 0; rank < group.world_size(); ++rank) {
@@ -73,8 +74,7 @@ TEST_P(Collective, AllgatherPutsBlocksInTheOrderOfRanks) {
 
 TEST_P(Collective, BroadcastReachesAllFromEveryRoot) {
   RunRanks(Options(), [](Group& group) {
-    for (const Algorithm algorithm :
-         {Algorithm::kBinomial, Algorithm::kChain}) {
+    for (const Algorithm algorithm : AlgorithmsOf(Operation::kBroadcast)) {
       for (int root = 0; root < group.world_size(); ++root) {
         for (const size_t count : kCounts) {
           std::vector<float> data = Floats(group.rank(), count);
@@ -93,8 +93,7 @@ TEST_P(Collective, AlltoallTransposesBlocks) {
   RunRanks(Options(), [](Group& group) {
     const auto n = static_cast<size_t>(group.world_size());
     const auto self = static_cast<size_t>(group.rank());
-    for (const Algorithm algorithm :
-         {Algorithm::kDirect, Algorithm::kPairwise}) {
+    for (const Algorithm algorithm : AlgorithmsOf(Operation::kAlltoall)) {
       for (const size_t count : kCounts) {
         const std::vector<float> in = Floats(group.rank(), n * count);
         std::vector<float> out(n * count, -99);
@@ -145,12 +144,13 @@ TEST_P(Collective, LargeDataFlowInManyPieces) {
     constexpr size_t kCount = 1'000'003;
     std::vector<float> data = Floats(group.rank(), kCount);
     ASSERT_THAT(
-        group.Allreduce(data.data(), kCount, Dtype::kFloat32, ReduceOp::kSum),
+        group.Allreduce(data.data(), kCount, Dtype::kFloat32, ReduceOp::kSum,
+                        {.algorithm = Algorithm::kRing}),
         IsOk());
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(data[i], static_cast<float>(SumAt(group.world_size(), i)));
     }
-    // Ring: each rank sends 2 (n - 1) / n of the bytes.
+    // Each rank sends 2 (n - 1) / n of the bytes.
     const auto n = static_cast<double>(group.world_size());
     EXPECT_NEAR(static_cast<double>(group.traffic().payload_bytes),
                 8 * (n - 1) / n * kCount, 16 * n);
@@ -190,7 +190,9 @@ TEST_P(Collective, WrongArgumentsLeaveTheGroupWhole) {
 constexpr Setting kSettings[] = {
     {"Inproc1", "inproc", "", 1}, {"Inproc2", "inproc", "", 2},
     {"Inproc3", "inproc", "", 3}, {"Inproc4", "inproc", "", 4},
-    {"Inproc5", "inproc", "", 5}, {"Tcp2", "tcp", "tcp", 2},
+    {"Inproc5", "inproc", "", 5}, {"Inproc6", "inproc", "", 6},
+    {"Inproc7", "inproc", "", 7}, {"Inproc8", "inproc", "", 8},
+    {"Inproc9", "inproc", "", 9}, {"Tcp2", "tcp", "tcp", 2},
     {"Tcp3", "tcp", "tcp", 3},    {"TcpSameHost3", "tcp", "", 3},
     {"UcxTcp2", "ucx", "tcp", 2}, {"UcxTcp3", "ucx", "tcp", 3},
     {"OfiTcp2", "ofi", "tcp", 2}, {"UcxShm2", "ucx", "shm", 2},

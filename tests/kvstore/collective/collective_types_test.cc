@@ -46,8 +46,7 @@ T Typed(int rank, size_t i) {
 template <typename T>
 void ReduceAsTheyShould(Group& group, Dtype type) {
   constexpr size_t kCount = 3001;
-  for (const Algorithm algorithm :
-       {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : AlgorithmsOf(Operation::kAllreduce)) {
     for (const ReduceOp op : kOps) {
       std::vector<T> expected(kCount);
       const auto data = std::make_unique<T[]>(kCount);
@@ -92,20 +91,23 @@ TEST_P(Collective, Bfloat16ReducesAsFloatsDo) {
       return static_cast<float>(1 << (ValueAt(rank, i) + 4) % 4);
     };
     for (const ReduceOp op : kOps) {
-      std::vector<uint16_t> data;
+      std::vector<uint16_t> in;
       std::vector<uint16_t> expected;
       for (size_t i = 0; i < 3001; ++i) {
-        data.push_back(half(value_at(group.rank(), i)));
+        in.push_back(half(value_at(group.rank(), i)));
         float all = value_at(0, i);
         for (int rank = 1; rank < group.world_size(); ++rank) {
           all = Reduced<float>(op, all, value_at(rank, i));
         }
         expected.push_back(half(all));
       }
-      ASSERT_THAT(
-          group.Allreduce(data.data(), data.size(), Dtype::kBfloat16, op),
-          IsOk());
-      EXPECT_EQ(data, expected) << ToString(op);
+      for (const Algorithm algorithm : AlgorithmsOf(Operation::kAllreduce)) {
+        std::vector<uint16_t> data = in;
+        ASSERT_THAT(group.Allreduce(data.data(), data.size(), Dtype::kBfloat16,
+                                    op, {.algorithm = algorithm}),
+                    IsOk());
+        EXPECT_EQ(data, expected) << ToString(op) << " " << ToString(algorithm);
+      }
     }
   });
 }
@@ -113,14 +115,17 @@ TEST_P(Collective, Bfloat16ReducesAsFloatsDo) {
 // 1 is 0x3c00, 2 0x4000 and so on: IEEE 754, binary16.
 TEST_P(Collective, Float16Sums) {
   constexpr uint16_t kOne = 0x3c00;
-  constexpr uint16_t kSums[] = {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500};
+  constexpr uint16_t kSums[] = {0,      0x3c00, 0x4000, 0x4200, 0x4400,
+                                0x4500, 0x4600, 0x4700, 0x4800, 0x4880};
   RunRanks(Options(), [&](Group& group) {
-    std::vector<uint16_t> data(5000, kOne);
-    ASSERT_THAT(group.Allreduce(data.data(), data.size(), Dtype::kFloat16,
-                                ReduceOp::kSum),
-                IsOk());
-    for (const uint16_t half : data) {
-      ASSERT_EQ(half, kSums[group.world_size()]);
+    for (const Algorithm algorithm : AlgorithmsOf(Operation::kAllreduce)) {
+      std::vector<uint16_t> data(5000, kOne);
+      ASSERT_THAT(group.Allreduce(data.data(), data.size(), Dtype::kFloat16,
+                                  ReduceOp::kSum, {.algorithm = algorithm}),
+                  IsOk());
+      for (const uint16_t half : data) {
+        ASSERT_EQ(half, kSums[group.world_size()]);
+      }
     }
   });
 }
@@ -129,8 +134,7 @@ TEST_P(Collective, Float16Sums) {
 TEST_P(Collective, ResultsAreTheSameBitsOnAllRanks) {
   RunRanks(Options(), [](Group& group) {
     const auto n = static_cast<size_t>(group.world_size());
-    for (const Algorithm algorithm :
-         {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+    for (const Algorithm algorithm : AlgorithmsOf(Operation::kAllreduce)) {
       constexpr size_t kCount = 2003;
       std::vector<uint32_t> data(kCount);
       for (size_t i = 0; i < kCount; ++i) {
