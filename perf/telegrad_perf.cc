@@ -32,6 +32,8 @@ constexpr Subcommand kSubcommands[] = {
     {"broadcast", "the data of one rank to all", AddBroadcastCommand},
     {"alltoall", "a block of each rank to each rank", AddAlltoallCommand},
     {"barrier", "until all ranks have come", AddBarrierCommand},
+    {"operations", "how long ranks take to agree on the tensors of a step",
+     AddOperationsCommand},
     {"pushpull", "push and pull through workers and servers, with a codec",
      AddPushPullCommand},
 };

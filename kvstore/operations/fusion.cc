@@ -6,17 +6,30 @@
 namespace telegrad::operations {
 namespace {
 
-size_t BytesOf(const Request& request) {
-  return static_cast<size_t>(NumElems(request.shape)) * SizeOf(request.dtype);
+// In the buffer that they share: of an allgather all ranks' rows.
+size_t BytesOf(const Agreed& agreed) {
+  const Request& any = agreed.any();
+  int64_t elems = NumElems(any.shape);
+  if (any.kind == Kind::kAllgather) {
+    elems = 0;
+    for (const auto& request : agreed.requests) {
+      elems += NumElems(request->shape);
+    }
+  }
+  return static_cast<size_t>(elems) * SizeOf(any.dtype);
 }
 
 bool CanFuse(const Request& request) {
-  return request.kind == Kind::kAllreduce && request.op != Op::kAdasum;
+  return request.kind == Kind::kAllgather ||
+         (request.kind == Kind::kAllreduce && request.op != Op::kAdasum);
 }
 
+// Allgathers are of bytes, whatever their types.
 bool AreAlike(const Request& a, const Request& b) {
-  return a.set == b.set && a.dtype == b.dtype && a.op == b.op &&
-         a.prescale == b.prescale && a.postscale == b.postscale;
+  return a.kind == b.kind && a.set == b.set &&
+         (a.kind == Kind::kAllgather ||
+          (a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale &&
+           a.postscale == b.postscale));
 }
 
 struct Open {
@@ -42,7 +55,7 @@ std::vector<std::vector<Response>> Fuse(std::vector<Response> due,
     const auto like =
         std::find_if(open.begin(), open.end(),
                      [&](const Open& o) { return AreAlike(*o.like, request); });
-    const size_t bytes = BytesOf(request);
+    const size_t bytes = BytesOf(*response.agreed);
     // A group's requests are neighbours.
     const bool goes_on = before != nullptr && request.group != 0 &&
                          before->group == request.group &&

@@ -219,7 +219,9 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
   // wakes it; there is always one that lacks something.
   const TimePoint until =
       negotiation_->waits_for_others() ? TimePoint() : Clock::now() + patience;
-  for (const auto& submission : queue_.TakeNew(options_.cycle, until)) {
+  const auto taken = queue_.TakeNew(options_.cycle, until);
+  const TimePoint begin = Clock::now();
+  for (const auto& submission : taken) {
     negotiation_->Tell(submission->handle, submission->request);
   }
   for (const auto& submission : queue_.TakeCancelled()) {
@@ -228,15 +230,18 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
   }
   if (is_stopping_) negotiation_->Stop();
   const std::vector<uint64_t>& mine = negotiation_->notice();
-  std::vector<uint64_t> notices(mine.size() * static_cast<size_t>(world_size_));
-  RETURN_IF_ERROR(runner_->world().Allgather(mine.data(), notices.data(),
+  notices_.resize(mine.size() * static_cast<size_t>(world_size_));
+  RETURN_IF_ERROR(runner_->world().Allgather(mine.data(), notices_.data(),
                                              mine.size(), Dtype::kInt64));
-  *is_busy = std::any_of(notices.begin(), notices.end(),
+  *is_busy = std::any_of(notices_.begin(), notices_.end(),
                          [](uint64_t word) { return word != 0; });
   ASSIGN_OR_RETURN(const std::vector<std::string> requests,
-                   ExchangeRequests(notices, mine.size()));
+                   ExchangeRequests(notices_, mine.size()));
   ASSIGN_OR_RETURN(Decision decision,
-                   negotiation_->Advance(notices, requests, Clock::now()));
+                   negotiation_->Advance(notices_, requests, Clock::now()));
+  if (*is_busy) {
+    agreeing_ns_ += std::chrono::nanoseconds(Clock::now() - begin).count();
+  }
   RETURN_IF_ERROR(RunDue(std::move(decision.due)));
   LookForStalls();
   if (decision.stopped_by < 0) return absl::OkStatus();
@@ -267,17 +272,15 @@ absl::StatusOr<std::vector<std::string>> Operations::ExchangeRequests(
 absl::Status Operations::RunDue(std::vector<Response> due) {
   const TimePoint now = Clock::now();
   std::vector<Response> good;
+  good.reserve(due.size());
   for (Response& response : due) {
-    const std::shared_ptr<Submission> mine =
-        response.handle == 0 ? nullptr : queue_.Find(response.handle);
-    if (mine != nullptr) mine->decided = now;
     if (response.error.ok()) {
       good.push_back(std::move(response));
-    } else if (mine != nullptr) {
-      queue_.Finish(*mine, response.error);
+      continue;
     }
+    queue_.Finish(queue_.Find({response.handle}),
+                  [&](const Submission&) { return response.error; });
   }
-  if (good.size() < due.size()) queue_.Notify();
   for (const auto& batch :
        Fuse(std::move(good), static_cast<size_t>(options_.fusion_bytes))) {
     const Request& request = batch.front().agreed->any();
@@ -289,7 +292,7 @@ absl::Status Operations::RunDue(std::vector<Response> due) {
       MutexLock lock(&mutex_);
       sets_[set].assign(request.splits.begin(), request.splits.end());
     }
-    RETURN_IF_ERROR(runner_->Run(batch));
+    RETURN_IF_ERROR(runner_->Run(batch, now));
   }
   return absl::OkStatus();
 }

@@ -44,6 +44,11 @@ class Operations {
   ~Operations();
 
   int rank() const { return rank_; }
+  // Seconds so far in which its thread agreed with others' on requests, what it
+  // waited for their messages included, but not what it ran.
+  double agreeing_s() const {
+    return static_cast<double>(agreeing_ns_.load()) * 1e-9;
+  }
   // What this rank can see to be wrong is refused. The memory is the
   // operation's until it is done. Its `out` is null or has the result's size.
   absl::StatusOr<int64_t> Submit(std::shared_ptr<Submission> submission);
@@ -72,11 +77,13 @@ class Operations {
   const int world_size_;
   Queue queue_;
   std::atomic<bool> is_stopping_{false};
+  std::atomic<int64_t> agreeing_ns_{0};
   Mutex mutex_;
   std::map<int, std::vector<int>> sets_ ABSL_GUARDED_BY(mutex_);
   // The thread's.
   std::unique_ptr<Negotiation> negotiation_;
   std::unique_ptr<Runner> runner_;
+  std::vector<uint64_t> notices_;  // all ranks'
   TimePoint next_look_;
   std::map<std::pair<int, std::string>, TimePoint> next_warnings_;
   std::thread thread_;

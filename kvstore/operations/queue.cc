@@ -120,15 +120,27 @@ void Queue::Wake() {
   changed_.NotifyAll();
 }
 
-std::shared_ptr<Submission> Queue::Find(int64_t handle) {
+std::vector<std::shared_ptr<Submission>> Queue::Find(
+    const std::vector<int64_t>& handles) {
+  std::vector<std::shared_ptr<Submission>> all;
+  all.reserve(handles.size());
   MutexLock lock(&mutex_);
-  const auto found = under_way_.find(handle);
-  return found == under_way_.end() ? nullptr : found->second;
+  for (const int64_t handle : handles) {
+    const auto found = under_way_.find(handle);
+    all.push_back(found == under_way_.end() ? nullptr : found->second);
+  }
+  return all;
 }
 
-void Queue::Finish(Submission& submission, absl::Status status) {
+void Queue::Finish(
+    const std::vector<std::shared_ptr<Submission>>& submissions,
+    const std::function<absl::Status(const Submission&)>& status_of) {
   MutexLock lock(&mutex_);
-  FinishLocked(submission, std::move(status));
+  for (const auto& submission : submissions) {
+    if (submission == nullptr) continue;
+    FinishLocked(*submission, status_of(*submission));
+  }
+  done_.NotifyAll();
 }
 
 void Queue::FinishLocked(Submission& submission, absl::Status status) {
@@ -136,11 +148,6 @@ void Queue::FinishLocked(Submission& submission, absl::Status status) {
   submission.is_done = true;
   names_.erase({submission.request.set, submission.request.name});
   under_way_.erase(submission.handle);  // may be the last one that holds it
-}
-
-void Queue::Notify() {
-  MutexLock lock(&mutex_);
-  done_.NotifyAll();
 }
 
 void Queue::Close(const absl::Status& why) {

@@ -59,10 +59,12 @@ class Queue {
   // Callers have cancelled them, and they are under way.
   std::vector<std::shared_ptr<Submission>> TakeCancelled();
   void Wake();
-  std::shared_ptr<Submission> Find(int64_t handle);
-  // With its result set. Who waits hears it by Notify.
-  void Finish(Submission& submission, absl::Status status);
-  void Notify();
+  // Null of those that are not under way.
+  std::vector<std::shared_ptr<Submission>> Find(
+      const std::vector<int64_t>& handles);
+  // With their results set; null ones are left out. Who waits hears it.
+  void Finish(const std::vector<std::shared_ptr<Submission>>& submissions,
+              const std::function<absl::Status(const Submission&)>& status_of);
   // All that is under way and all that comes ends with `why`.
   void Close(const absl::Status& why);
 

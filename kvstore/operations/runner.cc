@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/operations/adasum.h"
 #include "kvstore/operations/scale.h"
 
 namespace telegrad::operations {
@@ -53,6 +54,17 @@ absl::StatusOr<std::byte*> Place(Submission& mine, size_t count) {
   }
   mine.result = out;
   return static_cast<std::byte*>(out);
+}
+
+// How one ends that has run.
+absl::Status StatusOf(const Submission& mine) {
+  if (mine.out == nullptr || mine.result == mine.out ||
+      mine.request.kind > Kind::kAlltoall) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      ToString(mine.request.kind), " \"", mine.request.name, "\": out has ",
+      mine.out_elems, " elements, the result ", mine.num_elems));
 }
 
 // A process set's group counts ranks by their places in it.
@@ -114,32 +126,21 @@ std::string Runner::Trace() {
                      names_, num_left_out);
 }
 
-void Runner::Finish(Submission& mine) {
-  absl::Status status;
-  if (mine.out != nullptr && mine.result != mine.out &&
-      mine.request.kind <= Kind::kAlltoall) {
-    status = absl::InvalidArgumentError(absl::StrCat(
-        ToString(mine.request.kind), " \"", mine.request.name, "\": out has ",
-        mine.out_elems, " elements, the result ", mine.num_elems));
-  }
-  queue_.Finish(mine, std::move(status));
-}
-
-absl::Status Runner::Run(const std::vector<Response>& batch) {
+absl::Status Runner::Run(const std::vector<Response>& batch,
+                         TimePoint decided) {
   const Request& request = batch.front().agreed->any();
-  std::vector<Shared> mine;
-  for (const Response& response : batch) {
-    mine.push_back(response.handle == 0 ? nullptr
-                                        : queue_.Find(response.handle));
+  std::vector<int64_t> handles;
+  handles.reserve(batch.size());
+  for (const Response& response : batch) handles.push_back(response.handle);
+  const std::vector<Shared> mine = queue_.Find(handles);
+  for (const Shared& submission : mine) {
+    if (submission != nullptr) submission->decided = decided;
   }
   Note(mine, kQueue, {});
   ProcessSet& set = sets_.at(request.set);
   const absl::Status ran = RunBatch(set, batch, mine);
   if (!ran.ok()) return request.set == 0 ? ran : InSet(set.ranks, ran);
-  for (const Shared& submission : mine) {
-    if (submission != nullptr) Finish(*submission);
-  }
-  queue_.Notify();
+  queue_.Finish(mine, &StatusOf);
   return absl::OkStatus();
 }
 
@@ -150,6 +151,7 @@ absl::Status Runner::RunBatch(ProcessSet& set,
   if (request.kind == Kind::kAllreduce && request.op != Op::kAdasum) {
     return Allreduce(set, batch, mine);
   }
+  if (batch.size() > 1) return GatherFused(set, batch, mine);
   const TimePoint begin = Clock::now();
   RETURN_IF_ERROR(RunOne(set, batch.front(), mine.front().get()));
   Note(mine, TransferOf(request.kind), begin);
@@ -217,6 +219,12 @@ absl::Status Runner::Allreduce(ProcessSet& set,
   return absl::OkStatus();
 }
 
+absl::Status Runner::Reserve(size_t bytes) {
+  if (fusion_.size() >= bytes) return absl::OkStatus();
+  ASSIGN_OR_RETURN(fusion_, Buffer::Create(bytes));
+  return absl::OkStatus();
+}
+
 absl::Status Runner::ReduceFused(ProcessSet& set,
                                  const std::vector<Response>& batch,
                                  const std::vector<Shared>& mine) {
@@ -226,9 +234,7 @@ absl::Status Runner::ReduceFused(ProcessSet& set,
   for (const Response& response : batch) {
     count += ElemsOf(response.agreed->any());
   }
-  if (fusion_.size() < count * size) {
-    ASSIGN_OR_RETURN(fusion_, Buffer::Create(count * size));
-  }
+  RETURN_IF_ERROR(Reserve(count * size));
   TimePoint begin = Clock::now();
   std::byte* at = fusion_.data();
   for (size_t i = 0; i < batch.size(); ++i) {
@@ -262,17 +268,12 @@ absl::Status Runner::RunAdasum(ProcessSet& set, const Request& request,
                                Submission* mine) {
   if (mine == nullptr) return absl::InternalError("adasum after a join");
   const size_t count = ElemsOf(request);
-  const size_t bytes = count * SizeOf(request.dtype);
   ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, count));
   if (count == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Buffer all, Buffer::Create(set.ranks.size() * bytes));
-  std::byte* const own = all.data() + set.member * bytes;
-  Copy(mine->in, bytes, own);
-  Scale(request.dtype, request.prescale, count, own);
-  RETURN_IF_ERROR(set.group->Allgather(own, all.data(), count, request.dtype));
-  Adasum(request.dtype, set.ranks.size(), count, all.data());
-  Scale(request.dtype, request.postscale, count, all.data());
-  Copy(all.data(), bytes, out);
+  Copy(mine->in, count * SizeOf(request.dtype), out);
+  Scale(request.dtype, request.prescale, count, out);
+  RETURN_IF_ERROR(Adasum(*set.group, request.dtype, count, out));
+  Scale(request.dtype, request.postscale, count, out);
   return absl::OkStatus();
 }
 
@@ -287,6 +288,62 @@ absl::Status Runner::Allgather(ProcessSet& set, const Agreed& agreed,
   ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, total));
   if (total == 0) return absl::OkStatus();
   return set.group->Allgatherv(mine->in, out, counts, mine->request.dtype);
+}
+
+// The fused allgather's blocks are each rank's tensors, one behind the other.
+absl::Status Runner::GatherFused(ProcessSet& set,
+                                 const std::vector<Response>& batch,
+                                 const std::vector<Shared>& mine) {
+  const auto bytes_of = [&](size_t tensor, size_t member) {
+    const Request& request = *batch[tensor].agreed->requests[member];
+    return ElemsOf(request) * SizeOf(request.dtype);
+  };
+  std::vector<size_t> bytes(set.ranks.size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (mine[i] == nullptr) {
+      return absl::InternalError("a request that nobody made");
+    }
+    for (size_t m = 0; m < bytes.size(); ++m) bytes[m] += bytes_of(i, m);
+  }
+  const auto self = bytes.begin() + static_cast<std::ptrdiff_t>(set.member);
+  RETURN_IF_ERROR(Reserve(SumOf(bytes)));
+  TimePoint begin = Clock::now();
+  std::byte* const own =
+      fusion_.data() + std::accumulate(bytes.begin(), self, size_t{0});
+  std::byte* at = own;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    Copy(mine[i]->in, bytes_of(i, set.member), at);
+    at += bytes_of(i, set.member);
+  }
+  Note(mine, kMemcpyIn, begin);
+  begin = Clock::now();
+  if (SumOf(bytes) > 0) {
+    RETURN_IF_ERROR(
+        set.group->Allgatherv(own, fusion_.data(), bytes, Dtype::kUint8));
+  }
+  Note(mine, TransferOf(Kind::kAllgather), begin);
+  begin = Clock::now();
+  std::vector<std::byte*> outs;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    size_t elems = 0;
+    for (const auto& request : batch[i].agreed->requests) {
+      mine[i]->rows.push_back(request->shape[0]);
+      elems += ElemsOf(*request);
+    }
+    ASSIGN_OR_RETURN(std::byte* const out, Place(*mine[i], elems));
+    outs.push_back(out);
+  }
+  const std::byte* from = fusion_.data();
+  for (size_t m = 0; m < bytes.size(); ++m) {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const size_t part = bytes_of(i, m);
+      Copy(from, part, outs[i]);
+      from += part;
+      outs[i] += part;
+    }
+  }
+  Note(mine, kMemcpyOut, begin);
+  return absl::OkStatus();
 }
 
 absl::Status Runner::Broadcast(ProcessSet& set, const Request& request,

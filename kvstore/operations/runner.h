@@ -24,7 +24,7 @@ class Runner {
   Group& world() { return *sets_.at(0).group; }
   // Batches of Fuse, in the order of all ranks. An error is one of the group,
   // after which nothing more can be done.
-  absl::Status Run(const std::vector<Response>& batch);
+  absl::Status Run(const std::vector<Response>& batch, TimePoint decided);
   // Chrome's trace events.
   std::string Trace();
   // The other ranks hear that this one does no more.
@@ -48,6 +48,8 @@ class Runner {
                          Submission* mine);
   absl::Status Allgather(ProcessSet& set, const Agreed& agreed,
                          Submission* mine);
+  absl::Status GatherFused(ProcessSet& set, const std::vector<Response>& batch,
+                           const std::vector<Shared>& mine);
   absl::Status Broadcast(ProcessSet& set, const Request& request,
                          Submission* mine);
   absl::Status ReduceScatter(ProcessSet& set, const Request& request,
@@ -59,7 +61,7 @@ class Runner {
                         const std::vector<Shared>& mine);
   absl::Status RunOne(ProcessSet& set, const Response& response,
                       Submission* mine);
-  void Finish(Submission& submission);
+  absl::Status Reserve(size_t bytes);
   void Note(const std::vector<Shared>& mine, const char* what, TimePoint begin);
 
   Queue& queue_;

@@ -17,21 +17,6 @@ const kernels::CastFormatKernels& CastOf(Dtype type) {
   return type == Dtype::kFloat16 ? cast.fp16 : cast.bf16;
 }
 
-// 16-bit floats as float32 and back.
-std::vector<float> Widen(Dtype type, const void* from, size_t count) {
-  std::vector<float> wide(count);
-  CastOf(type).decode(static_cast<const uint8_t*>(from), count, wide.data(),
-                      {});
-  return wide;
-}
-
-void Narrow(Dtype type, const std::vector<float>& wide, void* to) {
-  kernels::EncodeStats stats;
-  CastOf(type).encode(wide.data(), nullptr, wide.size(),
-                      kernels::NonFinite::kPropagate, static_cast<uint8_t*>(to),
-                      &stats, {});
-}
-
 // A whole number is the nearest one towards 0 that there is.
 template <typename T, typename Wide>
 T Cut(Wide value) {
@@ -54,33 +39,21 @@ void ScaleAll(double factor, size_t count, void* data) {
   }
 }
 
-// a = the adaptive sum of a and b.
-template <typename T>
-void Combine(size_t count, T* a, const T* b) {
-  double dot = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < count; ++i) {
-    dot += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-    aa += static_cast<double>(a[i]) * static_cast<double>(a[i]);
-    bb += static_cast<double>(b[i]) * static_cast<double>(b[i]);
-  }
-  const double share_a = aa > 0 ? 1 - dot / (2 * aa) : 1;
-  const double share_b = bb > 0 ? 1 - dot / (2 * bb) : 1;
-  for (size_t i = 0; i < count; ++i) {
-    a[i] = static_cast<T>(share_a * static_cast<double>(a[i]) +
-                          share_b * static_cast<double>(b[i]));
-  }
-}
-
-template <typename T>
-void CombineAll(size_t num_rows, size_t count, T* rows) {
-  for (size_t step = 1; step < num_rows; step *= 2) {
-    for (size_t row = 0; row + step < num_rows; row += 2 * step) {
-      Combine(count, rows + row * count, rows + (row + step) * count);
-    }
-  }
-}
-
 }  // namespace
+
+std::vector<float> Widen(Dtype type, const void* from, size_t count) {
+  std::vector<float> wide(count);
+  CastOf(type).decode(static_cast<const uint8_t*>(from), count, wide.data(),
+                      {});
+  return wide;
+}
+
+void Narrow(Dtype type, const std::vector<float>& wide, void* to) {
+  kernels::EncodeStats stats;
+  CastOf(type).encode(wide.data(), nullptr, wide.size(),
+                      kernels::NonFinite::kPropagate, static_cast<uint8_t*>(to),
+                      &stats, {});
+}
 
 void Scale(Dtype type, double factor, size_t count, void* data) {
   if (factor == 1) return;
@@ -112,19 +85,6 @@ void Scale(Dtype type, double factor, size_t count, void* data) {
     case Dtype::kBool:
       return;
   }
-}
-
-void Adasum(Dtype type, size_t num_rows, size_t count, void* rows) {
-  if (type == Dtype::kFloat32) {
-    return CombineAll(num_rows, count, static_cast<float*>(rows));
-  }
-  if (type == Dtype::kFloat64) {
-    return CombineAll(num_rows, count, static_cast<double*>(rows));
-  }
-  std::vector<float> wide = Widen(type, rows, num_rows * count);
-  CombineAll(num_rows, count, wide.data());
-  wide.resize(count);
-  Narrow(type, wide, rows);
 }
 
 }  // namespace telegrad::operations

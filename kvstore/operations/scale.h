@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <vector>
 
 #include "base/dtype.h"
 
@@ -11,10 +11,8 @@ namespace telegrad::operations {
 // to a whole number for integers. Not of bools.
 void Scale(Dtype type, double factor, size_t count, void* data);
 
-// The adaptive sum of Maleki et al. 2020 (arXiv:2006.02924): vectors that point
-// the same way are averaged, orthogonal ones are added. `rows`
-// [num_rows * count], floats, one of each rank; neighbours are combined, then
-// neighbours of these, into the first row.
-void Adasum(Dtype type, size_t num_rows, size_t count, void* rows);
+// 16-bit floats as float32 and back.
+std::vector<float> Widen(Dtype type, const void* from, size_t count);
+void Narrow(Dtype type, const std::vector<float>& wide, void* to);
 
 }  // namespace telegrad::operations

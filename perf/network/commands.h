@@ -22,6 +22,7 @@ void AddAllgatherCommand(CLI::App& app, int& exit_code);
 void AddBroadcastCommand(CLI::App& app, int& exit_code);
 void AddAlltoallCommand(CLI::App& app, int& exit_code);
 void AddBarrierCommand(CLI::App& app, int& exit_code);
+void AddOperationsCommand(CLI::App& app, int& exit_code);
 void AddPushPullCommand(CLI::App& app, int& exit_code);
 
 // Where mpirun, srun or torchrun put this process; nullopt without them.

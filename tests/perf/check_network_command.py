@@ -22,6 +22,8 @@ def arguments(command, transport):
     name, _, tls = transport.partition(":")
     words = [command, "--transport", name, "--tls", tls, "--json", "--check",
              "--warmup", "1", "--iterations", "3", "--timeout", "60"]
+    if command == "operations":
+        return words + ["--ranks", "3", "--size", "0,12,1200,40000"]
     if command != "barrier":
         words += ["--size", "0,12,100000,1200000"]
     if command in PAIRS:
@@ -49,6 +51,8 @@ def check_row(row, command, transport):
     if command == "pushpull":
         assert row["raw_bytes"] == 2 * row["size_bytes"], row
         assert row["wire_bytes"] > row["raw_bytes"], row
+    if command == "operations":
+        assert row["tensors"] == 161 and row["step_us"] > 0, row
     if command == "msgrate":
         assert row["messages_per_s"] > 0, row
 

@@ -142,6 +142,30 @@ TEST(Fusion, SharesBatchesUpToTheirSize) {
   EXPECT_THAT(names[3], ElementsAre("e"));
 }
 
+// Of all ranks' rows and of any type; not beside an allreduce.
+TEST(Fusion, SharesBatchesOfAllgathers) {
+  std::vector<Response> due;
+  for (const int64_t rows : {3, 1, 4}) {
+    auto agreed = std::make_shared<Agreed>();
+    for (const int64_t more : {0, 2}) {
+      Request request =
+          WantElems(absl::StrCat(rows), {rows + more}, Kind::kAllgather);
+      if (rows == 1) request.dtype = Dtype::kUint8;
+      agreed->requests.push_back(std::make_shared<const Request>(request));
+    }
+    due.push_back({.agreed = agreed});
+  }
+  auto sum = std::make_shared<Agreed>();
+  sum->requests = {std::make_shared<const Request>(WantElems("sum", {1}))};
+  due.push_back({.agreed = sum});
+  // 8 and 10 rows of floats, 4 of bytes.
+  EXPECT_EQ(Fuse(due, 76).size(), 2u);
+  const auto batches = Fuse(due, 75);
+  ASSERT_EQ(batches.size(), 3u);
+  EXPECT_EQ(batches[0].size(), 2u);
+  EXPECT_EQ(batches[1].size(), 1u);
+}
+
 TEST(Requests, FirstRanksGetOneRowMore) {
   // Horovod's: 10 rows of 4 ranks.
   EXPECT_EQ(RowsOf(10, 4, 0), 3);

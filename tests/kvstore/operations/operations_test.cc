@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -151,6 +153,43 @@ TEST_P(OperationsOfRanks, GatherUnequalRows) {
   });
 }
 
+// As one allgather, whatever their types: a group's requests run together.
+TEST_P(OperationsOfRanks, GatherSeveralTensorsAsOne) {
+  RunOperations(n(), [&](Operations& operations) {
+    const auto rank = static_cast<size_t>(operations.rank());
+    const std::vector<float> floats(rank, 0.5f);
+    const std::vector<uint8_t> bytes(3, static_cast<uint8_t>(rank));
+    const std::vector<int64_t> longs(1 + rank, -static_cast<int64_t>(rank));
+    const std::shared_ptr<Submission> all[] = {
+        Want(Kind::kAllgather, "floats", floats),
+        Want(Kind::kAllgather, "bytes", bytes),
+        Want(Kind::kAllgather, "longs", longs)};
+    std::vector<int64_t> handles;
+    for (const auto& wanted : all) {
+      wanted->request.group = 5;
+      wanted->request.group_size = 3;
+      const auto handle = operations.Submit(wanted);
+      ASSERT_THAT(handle, IsOk());
+      handles.push_back(*handle);
+    }
+    std::vector<float> all_floats;
+    std::vector<uint8_t> all_bytes;
+    std::vector<int64_t> all_longs, rows;
+    for (int i = 0; i < n(); ++i) {
+      const auto other = static_cast<size_t>(i);
+      all_floats.insert(all_floats.end(), other, 0.5f);
+      all_bytes.insert(all_bytes.end(), 3, static_cast<uint8_t>(i));
+      all_longs.insert(all_longs.end(), 1 + other, -i);
+      rows.push_back(1 + i);
+    }
+    EXPECT_THAT(WaitFor(operations, handles[2]), IsOk());
+    EXPECT_EQ((*operations.queue().Result(handles[2]))->rows, rows);
+    EXPECT_EQ(ResultOf<float>(operations, handles[0]), all_floats);
+    EXPECT_EQ(ResultOf<uint8_t>(operations, handles[1]), all_bytes);
+    EXPECT_EQ(ResultOf<int64_t>(operations, handles[2]), all_longs);
+  });
+}
+
 TEST_P(OperationsOfRanks, Broadcast) {
   RunOperations(n(), [&](Operations& operations) {
     for (int root = 0; root < n(); ++root) {
@@ -226,6 +265,58 @@ TEST(Adasum, IsBetweenSumAndAverage) {
     wanted->request.op = Op::kAdasum;
     EXPECT_THAT(Do<double>(operations, wanted), ElementsAre(2, 5));
   });
+}
+
+// Rank r's values of a vector that no two ranks have alike.
+std::vector<float> Slope(int rank) {
+  std::vector<float> values;
+  for (int i = 0; i < 1001; ++i) {
+    values.push_back(static_cast<float>((i * (rank + 3)) % 17 - 8));
+  }
+  return values;
+}
+
+// arXiv:2006.02924, equation 5, of neighbours and then of neighbours of these,
+// in float64.
+std::vector<double> AdasumOf(int first, int num) {
+  const int left =
+      static_cast<int>(std::bit_ceil(static_cast<unsigned>(num))) / 2;
+  const std::vector<float> own = Slope(first);
+  if (num == 1) return {own.begin(), own.end()};
+  std::vector<double> a = AdasumOf(first, left);
+  const std::vector<double> b = AdasumOf(first + left, num - left);
+  const auto dot = [](const std::vector<double>& x,
+                      const std::vector<double>& y) {
+    return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
+  };
+  const double ab = dot(a, b), aa = dot(a, a), bb = dot(b, b);
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i] = (1 - ab / (2 * aa)) * a[i] + (1 - ab / (2 * bb)) * b[i];
+  }
+  return a;
+}
+
+// Powers of two swap halves, the others gather; all have the same bits. Each
+// step rounds once, to 2^-24 of values below 64.
+TEST(Adasum, CombinesNeighboursOfAnyNumber) {
+  for (const int ranks : {1, 2, 3, 4, 6, 8}) {
+    const std::vector<double> expected = AdasumOf(0, ranks);
+    RunOperations(ranks, [&](Operations& operations) {
+      const std::vector<float> own = Slope(operations.rank());
+      const auto wanted = Want(Kind::kAllreduce, "x", own);
+      wanted->request.op = Op::kAdasum;
+      const std::vector<float> got = Do<float>(operations, wanted);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_NEAR(got[i], expected[i], 4e-5) << ranks << " ranks, at " << i;
+      }
+      const std::vector<float> all =
+          Do<float>(operations, Want(Kind::kAllgather, "all", got));
+      for (size_t i = 0; i < all.size(); ++i) {
+        ASSERT_EQ(all[i], got[i % got.size()]);
+      }
+    });
+  }
 }
 
 // Rank r has r + 1 batches; who has no more counts as zeros.
