@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/tensor_view.h"
+#include "kvstore/backups.h"
 #include "kvstore/codec_control.h"
 #include "kvstore/job/path/worker_group.h"
 #include "kvstore/options.h"
@@ -37,9 +38,11 @@ struct StoreStats {
   int64_t to_device_bytes = 0;
   int64_t from_device_bytes = 0;
   // Asynchronous types only: by how many steps this worker was ahead of the
-  // slowest when its pushes were answered.
+  // slowest when its pushes were answered. Where servers drop the slowest: by
+  // how many rounds its pushes were late, and how many pushes of chunks were.
   int64_t max_staleness = 0;
   double mean_staleness = 0;
+  int64_t num_late = 0;
   // CPU seconds that the thread that sends and receives has used.
   double io_cpu_s = 0;
   // Seconds that threads have spent on codecs of tensors in host memory, summed
@@ -132,6 +135,8 @@ class KVStore {
   virtual std::string transport_details() const { return ""; }
   // What an optimizer in the store keeps; null where it cannot be had.
   virtual StateAccess* states() { return nullptr; }
+  // Null unless servers drop the slowest.
+  virtual Backups* backups() { return nullptr; }
   virtual StoreStats stats() const = 0;
   // Adds what it counts to a page (kvstore/metrics.h); any thread. By default
   // what `stats` has.

@@ -78,7 +78,7 @@ void KVStore::Collect(MetricsPage& page) const {
   add(metric::kNonFinite, static_cast<double>(now.num_nonfinite));
   add(metric::kToDevice, static_cast<double>(now.to_device_bytes));
   add(metric::kFromDevice, static_cast<double>(now.from_device_bytes));
-  if (traits().is_async) {
+  if (traits().is_async || now.max_staleness > 0) {
     add(metric::kStaleness, static_cast<double>(now.max_staleness));
   }
 }

@@ -205,6 +205,7 @@ PackingMode ChoosePacking(PackingMode mode, double link_bytes_per_s);
 
 constexpr int64_t kMaxStaleness = 65535;  // frames have 16 bits for it
 constexpr int64_t kAnyStaleness = -1;
+constexpr int kMaxDropSlowest = 65535;  // StoreOptions::drop_slowest
 
 class Timeline;  // kvstore/timeline.h
 
@@ -234,6 +235,10 @@ struct StoreOptions {
   // Asynchronous types only: no worker gets more than so many steps ahead of
   // the slowest, for any key. kAnyStaleness, or 0 to kMaxStaleness.
   int64_t max_staleness = kAnyStaleness;
+  // "dist_sync" with an optimizer on servers only: a round does not wait for so
+  // many of the workers, whose pushes count in the next one: kvstore/backups.h.
+  // 0, or less than there are workers.
+  int drop_slowest = 0;
   // Types of one process only, not nccl: steps the weights instead of an
   // optimizer. Pulls give weights, and Init needs their values. Its error, or
   // what it throws, ends the operation; the weights stay as they were, and the

@@ -173,6 +173,33 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeForHosts(
                    make(within, kHostTraits), make(one, entry.traits)));
 }
 
+// Rounds that go on without some workers are sums that servers make.
+absl::Status CheckDropped(absl::string_view type, const StoreTraits& traits,
+                          int drop_slowest, const WorkerGroup* group) {
+  if (drop_slowest == 0) return absl::OkStatus();
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat("kvstore type '", type,
+                                                   "' with drop_slowest ",
+                                                   drop_slowest, ": ", why...));
+  };
+  if (!traits.has_workers || traits.is_async || traits.hosts_parts) {
+    return refuse(traits.is_async ? "its workers do not wait for each other"
+                  : traits.hosts_parts
+                      ? "each worker sums a part, for which all wait"
+                      : "it has no servers",
+                  "; take dist_sync");
+  }
+  const int num_pushers = group == nullptr ? 0 : group->num_pushers();
+  if (drop_slowest < 0 || drop_slowest >= num_pushers) {
+    return refuse("0 to ", num_pushers - 1, ", as ", num_pushers,
+                  " workers push");
+  }
+  if (group->data_path().plan.pushers.empty()) return absl::OkStatus();
+  return refuse(
+      "workers of a host wait for each other with tier one between processes: "
+      "join with tier1 off");
+}
+
 absl::Status CheckUpdater(absl::string_view type, const StoreTraits& traits) {
   if (!traits.has_workers && !traits.needs_gpus) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -228,6 +255,7 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
   }
   if (options.updater != nullptr) RETURN_IF_ERROR(CheckUpdater(type, traits));
   RETURN_IF_ERROR(CheckGroup(type, traits, group));
+  RETURN_IF_ERROR(CheckDropped(type, traits, options.drop_slowest, group));
   RETURN_IF_ERROR(CheckStoreType(type, options.num_devices));
   const bool is_first = group == nullptr || group->rank() == 0;
   if (alias != nullptr && alias->says[0] != '\0' && is_first) {

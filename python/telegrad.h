@@ -220,6 +220,7 @@ typedef struct telegrad_store_options {
   telegrad_updater updater; /* NULL; of "local" and "device", instead of an
                                optimizer: pulls give weights, init needs them */
   void* updater_data;       /* what it is called with; NULL */
+  int32_t drop_slowest, reserved; /* see telegrad_store_catch_up; 0, 0 */
 } telegrad_store_options;
 TELEGRAD_API void telegrad_store_options_init(telegrad_store_options* options,
                                               uint64_t size);
@@ -233,13 +234,12 @@ typedef struct telegrad_stats {
   int64_t pull_wire_bytes;
   int64_t num_nonfinite; /* elements that policy zero replaced */
   int64_t num_frames;    /* sent and received */
-  int64_t max_staleness; /* of "dist_async": steps ahead of the slowest */
+  int64_t max_staleness; /* steps ahead of the slowest; or rounds late */
   double mean_staleness;
 } telegrad_stats;
 
-/* `type` as in MXNet: "local", "device", "dist_sync", "dist_async",
- * "allreduce". A job has one store. Without a job (NULL) it is of this process
- * alone. `options` may be NULL. */
+/* `type`: "local", "device", "dist_sync", "dist_async", "allreduce". A job has
+ * one store; NULL: of this process alone. `options` may be NULL. */
 TELEGRAD_API int32_t telegrad_store_create(
     telegrad_job* job, const char* type, const telegrad_store_options* options,
     telegrad_store** store, telegrad_status* status);

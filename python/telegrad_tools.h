@@ -18,6 +18,22 @@ TELEGRAD_API int32_t telegrad_store_without_momentum(telegrad_store* store,
                                                      const char* name,
                                                      telegrad_status* status);
 
+/* With drop_slowest K a round of "dist_sync", whose optimizer is the store's,
+ * does not wait for K of the workers. A push that comes when its round is over
+ * counts in the next one, and is answered at once, with the newest weights.
+ * `missed` gets how many rounds have passed in which this worker pushed
+ * nothing; its next pushes are of the round that is open. While no operation
+ * runs. */
+TELEGRAD_API int32_t telegrad_store_catch_up(telegrad_store* store,
+                                             int64_t* missed,
+                                             telegrad_status* status);
+/* Rounds wait for all from now on, until `takes_all` is 0 again: all workers
+ * call it before the same step. Behind such a round nothing that was pushed is
+ * left out, and all have the same weights. While no operation runs. */
+TELEGRAD_API int32_t telegrad_store_take_all(telegrad_store* store,
+                                             int32_t takes_all,
+                                             telegrad_status* status);
+
 /* With `is_on` the begin and the end of each key's operations are noted from
  * now on, with 0 no more. `events` may be NULL; else it gets those that ended
  * since the call before: Chrome's trace events, an array of JSON, of process

@@ -45,6 +45,7 @@ class TierOneStore : public KVStore {
     return second_->transport_details();
   }
   StateAccess* states() override { return second_->states(); }
+  Backups* backups() override { return second_->backups(); }
   StoreStats stats() const override { return second_->stats(); }
   void Collect(MetricsPage& page) const override { second_->Collect(page); }
   void Close() override;

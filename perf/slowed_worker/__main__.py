@@ -22,6 +22,7 @@ def parse():
     parser.add_argument("--elems", type=int, default=100000, help="of the tensor")
     parser.add_argument("--gc-type", default="2bit")
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--drop-slowest", type=int, default=0, help="of dist_sync")
     parser.add_argument("--types", default="dist_async,dist_sync")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # its type and milliseconds
     return parser.parse_args()
@@ -32,8 +33,9 @@ def work(options):
     import numpy
     import telegrad
     kind, sleep_ms = options.worker.split(":")
+    dropped = options.drop_slowest if kind == "dist_sync" else 0
     with telegrad.Job(from_launcher=True).join() as job:
-        store = telegrad.Store(job, kind)
+        store = telegrad.Store(job, kind, drop_slowest=dropped)
         store.set_compression(type=options.gc_type)
         store.set_optimizer(telegrad.optimizer.SGD(learning_rate=1e-3))
         grad = numpy.random.default_rng(job.rank).normal(size=options.elems).astype("f4")
@@ -42,9 +44,11 @@ def work(options):
         store.push_pull(keys, [grad], [out])
         job.barrier()
         begin = time.monotonic()
-        for _ in range(options.steps):
+        step = 0
+        while step < options.steps:
             time.sleep(float(sleep_ms) / 1000)
             store.push_pull(keys, [grad], [out])
+            step += 1 + (store.catch_up() if dropped else 0)
         print(options.steps / (time.monotonic() - begin))
         job.barrier()
         store.close()

@@ -76,6 +76,7 @@ absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
   }
   options.num_devices = given.num_devices;
   options.max_staleness = given.max_staleness;
+  options.drop_slowest = given.drop_slowest;
   options.updater = UpdaterOf(given);
   options.timeline = &made->timeline_;
   made->num_devices_ = static_cast<size_t>(given.num_devices);

@@ -14,7 +14,7 @@ class StoreGoesOn:
 
     _store: Any
     _type: str
-    _max_staleness: Any
+    _rounds: Any
     _optimizer: Any
     _momentum: Any
     _keys: Dict[Any, int]
@@ -55,7 +55,7 @@ class StoreGoesOn:
             raise UsageError(f"reconfigure with other keys than the store has: {sorted(map(str, other))}")
         given = {key: values[key] for key in known}
         job.reconfigure()
-        self._store = Store(job, self._type, self._max_staleness)
+        self._store = Store(job, self._type, *self._rounds)
         for kept in ("_keys", "_waiting", "_pushes", "_copies", "_row_elems", "_rates", "_stepped"):
             getattr(self, kept).clear()
         self._momentum.begin_again(self._store, self._optimizer)

@@ -65,7 +65,8 @@ class Optimizer(Structure):
 
 class StoreOptions(Structure):
     _fields_ = [("size", c_uint32), ("num_devices", c_int32), ("max_staleness", c_int64),
-                ("updater", c_void_p), ("updater_data", c_void_p)]
+                ("updater", c_void_p), ("updater_data", c_void_p),
+                ("drop_slowest", c_int32), ("reserved", c_int32)]
 
 
 class Stats(Structure):
@@ -155,6 +156,8 @@ PROTOTYPES = {
     "store_load_choice": (c_int32, [_H, c_char_p, c_uint64, _S]),
     "store_after_step": (c_int32, [_H, c_double, c_double, c_double, POINTER(_H), _S]),
     "store_load_states": (c_int32, [_H, c_char_p, c_uint64, _S]),
+    "store_catch_up": (c_int32, [_H, POINTER(c_int64), _S]),
+    "store_take_all": (c_int32, [_H, c_int32, _S]),
     "store_timeline": (c_int32, [_H, c_int32, POINTER(_H), _S]),
     "store_stats": (c_int32, [_H, POINTER(Stats), _S]),
     "store_report": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 from . import optimizer as _optimizer
 from ._arrays import FLOAT16, INT32, added, assign, check_alike, copied, in_float32
 from ._arrays import is_in_order, tensor_of
+from ._backups import WithBackups
 from ._elastic_store import StoreGoesOn
 from ._hosts import hosts_of
 from ._library import NOT_FOUND
@@ -27,7 +28,8 @@ _OPTIONS = ("rules", "reply", "packing", "nonfinite", "min_bytes", "warmup_steps
 
 
 def create(name: str = "local", job: Optional[Job] = None,
-           max_staleness: Optional[int] = None, **options: Any) -> "KVStore":
+           max_staleness: Optional[int] = None, drop_slowest: int = 0,
+           **options: Any) -> "KVStore":
     """A store of the type, as ``mx.kv.create``.
 
     Args:
@@ -37,6 +39,7 @@ def create(name: str = "local", job: Optional[Job] = None,
             of torch.distributed where there is one, else the launcher's variables
             (DMLC_*, mpirun, srun, torchrun).
         max_staleness: of `telegrad.Store`, for "dist_async".
+        drop_slowest: of `telegrad.Store`, for "dist_sync" and `set_optimizer`.
         options: of `telegrad.Job`.
 
     In a process that a launcher gave the role of a server or scheduler it serves, and
@@ -55,7 +58,7 @@ def create(name: str = "local", job: Optional[Job] = None,
         raise Unsupported("kvstore type 'nccl' from Python, where a store has one array for "
                           "each key: take 'device', which adds what is listed for a key")
     if name.startswith(("local", "device")):
-        if job is not None or max_staleness is not None or options:
+        if job is not None or max_staleness is not None or drop_slowest or options:
             raise UsageError(f"kvstore type '{name}' takes no job and no options")
         return KVStore(Store(None, name), name)
     _check_type(name)
@@ -63,7 +66,7 @@ def create(name: str = "local", job: Optional[Job] = None,
         raise UsageError(f"job={job!r}: a telegrad.Job is wanted")
     owns_job = job is None
     if job is None:
-        if "async" in name:  # workers of a host would wait for each other
+        if "async" in name or drop_slowest:  # those of a host would wait for each other
             options.setdefault("tier1", "off")
         job = _job_of(dict(options, hosts_part=name in ("allreduce", "horovod")))
     if job.role != WORKER:
@@ -73,8 +76,8 @@ def create(name: str = "local", job: Optional[Job] = None,
     try:
         if job.rank < 0:
             job.join()
-        store = KVStore(Store(job, name, max_staleness), name, job if owns_job else None,
-                        max_staleness)
+        rounds = max_staleness, drop_slowest
+        store = KVStore(Store(job, name, *rounds), name, job if owns_job else None, rounds)
     except Error as why:
         if owns_job:
             job.fail(str(why), why.exit_code)
@@ -152,7 +155,7 @@ def _in_float32(rows: RowSparse) -> RowSparse:
     return RowSparse(in_float32(rows.data), rows.indices, rows.shape)
 
 
-class KVStore(StoreGoesOn):
+class KVStore(StoreGoesOn, WithBackups):
     """MXNet's KVStore, made by `create`. One thread. Sums, never means: divide by
     `num_workers`. Keys are integers or strings, not both. An array is one of NumPy, torch
     or DLPack, contiguous, of float32, float16 or bfloat16; all arrays of a key have as
@@ -170,9 +173,9 @@ class KVStore(StoreGoesOn):
     """
 
     def __init__(self, store: Store, type: str, own_job: Optional[Job] = None,
-                 max_staleness: Optional[int] = None) -> None:
+                 rounds: Tuple[Optional[int], int] = (None, 0)) -> None:
         self._store = store
-        self._max_staleness = max_staleness
+        self._rounds = rounds
         self._type = type
         self._own_job = own_job
         self._keys: Dict[Key, int] = {}

@@ -154,6 +154,9 @@ class Store:
             "local" or "device".
         max_staleness: of "dist_async": no worker is more steps ahead of the slowest;
             None: any number.
+        drop_slowest: of "dist_sync" with an optimizer of the store: a round does not
+            wait for so many of the workers, 0 to one less than there are. What they push
+            late counts in the next one (`catch_up`).
 
     Raises:
         telegrad.UsageError: a type that there is not, and those that there are.
@@ -168,12 +171,13 @@ class Store:
     """
 
     def __init__(self, job: Optional[Job] = None, type: str = "dist_sync",
-                 max_staleness: Optional[int] = None) -> None:
+                 max_staleness: Optional[int] = None, drop_slowest: int = 0) -> None:
         self._handle = c_void_p()
         self._pid = os.getpid()
         self.job = job
         options = StoreOptions()
         LIBRARY.telegrad_store_options_init(byref(options), sizeof(options))
+        fill(options, drop_slowest=drop_slowest)
         if max_staleness is not None:
             fill(options, max_staleness=max_staleness)
             if max_staleness < 0:
@@ -418,6 +422,36 @@ class Store:
         self._interruptible(
             lambda: call("store_load_choice", self.handle, text, len(text)))
 
+    def catch_up(self) -> int:
+        """Of a store with `drop_slowest`, while no operation runs: how many rounds have
+        passed in which this worker pushed nothing. Its next pushes are of the round that
+        is open. Who counts steps adds it, and so leaves out what the others have done::
+
+            while step < steps:
+                store.push_pull(keys, gradients(step), weights)
+                step += 1 + store.catch_up()
+
+        Raises:
+            telegrad.WrongOrder: an operation runs, or each round waits for all.
+        """
+        missed = c_int64()
+        call("store_catch_up", self.handle, byref(missed))
+        return missed.value
+
+    def take_all(self, on: bool = True) -> None:
+        """Of a store with `drop_slowest`, while no operation runs, by all workers before
+        the same step: rounds wait for all from now on. Behind such a round nothing that
+        was pushed before is left out, and all have the same weights: at the end, and
+        before states are saved.
+
+        Args:
+            on: False: rounds do not wait any more.
+
+        Raises:
+            telegrad.WrongOrder: an operation runs, or each round waits for all.
+        """
+        call("store_take_all", self.handle, bool(on))
+
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
         """Notes from now on (or no more) when operations begin and end, and gives those
         that ended since the call before, and the stages of their chunks: Chrome's trace
@@ -429,7 +463,8 @@ class Store:
 
     def stats(self) -> Dict[str, Any]:
         """Bytes since the first init: raw as elements, wire with headers. Of
-        "dist_async" by how many steps this worker was ahead of the slowest."""
+        "dist_async" by how many steps this worker was ahead of the slowest; with
+        `drop_slowest` by how many rounds its pushes were late."""
         now = Stats()
         call("store_stats", self.handle, byref(now))
         return {name: getattr(now, name) for name, *_ in Stats._fields_}

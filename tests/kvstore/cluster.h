@@ -41,6 +41,7 @@ struct ClusterConfig {
   std::string store = "dist_sync";
   bool hosts_parts = false;  // its workers', as many as servers
   int64_t max_staleness = kAnyStaleness;
+  int drop_slowest = 0;
   std::vector<TensorSpec> tensors = {{"a", 33}};
   bool has_values = true;
   size_t chunk_elems = 32;
@@ -182,6 +183,7 @@ class Cluster {
     options.device_group_elems = config_.device_group_elems;
     options.device_patience = config_.device_patience;
     options.max_staleness = config_.max_staleness;
+    options.drop_slowest = config_.drop_slowest;
     if (!config_.hosts.empty())
       options.path.host = config_.hosts[0];  // servers'
     options.on_fatal = log_.Listener();

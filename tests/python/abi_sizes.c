@@ -37,7 +37,9 @@ int main(void) {
   FIELD(telegrad_compression, min_bytes);
   STRUCT(telegrad_optimizer, reserved);
   FIELD(telegrad_optimizer, epsilon);
-  STRUCT(telegrad_store_options, updater_data);
+  STRUCT(telegrad_store_options, reserved);
+  FIELD(telegrad_store_options, drop_slowest);
+  FIELD(telegrad_store_options, updater_data);
   FIELD(telegrad_store_options, updater);
   FIELD(telegrad_store_options, max_staleness);
   STRUCT(telegrad_stats, mean_staleness);

@@ -177,6 +177,32 @@ def asynchronous(_):
     return [float(out[0]), float(out[-1]), stats["max_staleness"]]
 
 
+def without_the_slowest(_):
+    """Rank 0 makes ten steps before rank 1 has pushed anything; each push counts once."""
+    kv = telegrad.kvstore.create("dist_sync", drop_slowest=1)
+    kv.set_optimizer(optimizer.SGD(learning_rate=.5))
+    kv.init("w", np.zeros(N, F))
+    if RANK == 1:
+        kv.barrier()
+    for _ in range(10 if RANK == 0 else 1):
+        kv.push("w", np.ones(N, F))
+    missed = kv.catch_up()
+    out = np.empty(N, F)
+    kv.pull("w", out=out)
+    seen = float(out[0])
+    if RANK == 0:
+        kv.barrier()
+    kv.barrier()
+    kv.take_all()
+    kv.push("w", np.ones(N, F))
+    kv.pull("w", out=out)
+    late = kv.stats()["max_staleness"]
+    kv.take_all(False)
+    kv.barrier()
+    kv.close()
+    return [missed, late, seen, float(out[0]), float(out[-1])]
+
+
 def workers_sum(_):
     """allreduce, dense and with codes, from the same launcher as dist_sync."""
     found = []
@@ -267,6 +293,24 @@ class Optimizers(unittest.TestCase):
         for first, last, staleness in self.ranks(asynchronous).results():
             self.assertEqual([first, last], [-.5 * 40] * 2)
             self.assertLessEqual(staleness, 2)
+
+    def test_nobody_waits_for_the_slowest(self):
+        self.assertEqual(self.ranks(without_the_slowest).results(),
+                         [[0, 0, -5, -6.5, -6.5], [9, 10, -5, -6.5, -6.5]])
+
+    def test_rounds_without_some_are_asked_for(self):
+        with telegrad.Job().join() as job:
+            for wrong, why in ((1, "drop_slowest 1: 0 to 0"), (-1, "0 to 0"),
+                               ("1", "drop_slowest='1'")):
+                with self.assertRaisesRegex(telegrad.UsageError, why):
+                    telegrad.kvstore.create("dist_sync", job=job, drop_slowest=wrong)
+            with self.assertRaisesRegex(telegrad.UsageError, "take dist_sync"):
+                telegrad.kvstore.create("dist_async", job=job, drop_slowest=1)
+            kv = telegrad.kvstore.create("dist_sync", job=job)
+            for call in (kv.catch_up, kv.take_all):
+                with self.assertRaisesRegex(telegrad.WrongOrder, "without drop_slowest"):
+                    call()
+            kv.close()
 
     def test_workers_sum_for_each_other(self):
         self.assertEqual(self.ranks(workers_sum).results(), [[[7, 7], [4, 4]]] * 2)
@@ -391,4 +435,5 @@ class Translation(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        all_kinds, resumes, changes, asynchronous, workers_sum)})
+        all_kinds, resumes, changes, asynchronous, without_the_slowest,
+        workers_sum)})

@@ -79,7 +79,8 @@ class WrongArguments(unittest.TestCase):
                 (lambda: Store("job"), "job='job': a telegrad.Job"),
                 (lambda: Store(job, 5), "type=5: a text"),
                 (lambda: Store(job, "distx"), "no kvstore type 'distx'; there are"),
-                (lambda: Store(job, "dist_async", max_staleness="3"), "max_staleness='3'")))
+                (lambda: Store(job, "dist_async", max_staleness="3"), "max_staleness='3'"),
+                (lambda: Store(job, drop_slowest=1.5), "drop_slowest=1.5")))
             store = Store(job)
             options = (("type", 2), ("rules", {"w": "2bit"}), ("reply", True), ("packing", 1),
                        ("nonfinite", 7), ("min_bytes", "1k"), ("warmup_steps", 1.5),

@@ -66,6 +66,26 @@ class Consistency(SystemTest):
             self.assertRegex(line, rf"^worker/{rank}: largest [01], mean \d")
             self.assertIn(line, run.stdout())
 
+    def test_a_slow_worker_is_not_waited_for(self):
+        # Weights that differ at the end would end the run.
+        run = self.run_to_end(
+            ["--network", "mlp", "--num-epochs", "2", "--num-batches", "40",
+             "--workers", "3", "--servers", "2", "--update-on", "server",
+             "--gc-type", "2bit", "--drop-slowest", "1", "--inject",
+             "slow:2:300"])
+        summary = self.summary()[0]
+        self.assertEqual(summary["steps"], 80)
+        self.assertEqual(len(summary["staleness"]), 3)
+        left_out = []
+        for rank, line in enumerate(summary["staleness"]):
+            self.assertIn(line, run.stdout())
+            late, steps = re.fullmatch(
+                rf"worker/{rank}: largest \d+, mean [\d.]+, late (\d+) pushes "
+                r"of chunks, (\d+) steps left out", line).groups()
+            left_out.append(int(steps))
+        self.assertGreater(int(late), 0)
+        self.assertGreater(left_out[2], 10, summary["staleness"])
+
     def test_local_steps_send_less(self):
         flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches", "8"]
         self.run_to_end(flags)

@@ -118,6 +118,14 @@ class Elastic(PlacedTest):
         (workers, step, _, _), = WENT_ON.findall(run.stdout())
         self.assertEqual((workers, step), ("2", "0"))
 
+    def test_it_goes_on_where_servers_drop_the_slowest(self):
+        run, told = self.lose(["worker 1"], [
+            *training(), "--update-on", "server", "--drop-slowest", "1",
+            "--elastic", "2"])
+        (workers, *_), = told
+        self.assertEqual(workers, "2", run.output())
+        self.assertIn("worker/1: largest", run.stdout())
+
     def test_one_that_stands_still_is_left_behind(self):
         run = self.start([*training(), "--workers", "3", "--elastic", "1",
                           "--dead-timeout", "2"])

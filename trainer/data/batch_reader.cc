@@ -1,5 +1,6 @@
 #include "trainer/data/batch_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -60,6 +61,15 @@ absl::StatusOr<const Batch*> BatchReader::Next() {
   const Slot& slot = slots_[(num_taken_ - 1) % slots_.size()];
   if (!slot.status.ok()) return slot.status;
   return &slot.batch;
+}
+
+void BatchReader::Skip(size_t count) {
+  if (count == 0) return;
+  MutexLock lock(&mutex_);
+  while (is_reading_) changed_.WaitUntil(&mutex_, Clock::now() + kLook);
+  num_taken_ += std::min(count, batches_.size() - num_taken_);
+  num_read_ = std::max(num_read_, num_taken_);
+  changed_.NotifyAll();
 }
 
 void BatchReader::Run() {

@@ -36,6 +36,8 @@ class BatchReader {
   // Valid until the next call. The error of a sample that cannot be read ends
   // the epoch.
   absl::StatusOr<const Batch*> Next();
+  // Leaves out so many; waits for one that is being read.
+  void Skip(size_t count);
 
  private:
   struct Slot {

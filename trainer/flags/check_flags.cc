@@ -230,6 +230,52 @@ absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
   return absl::OkStatus();
 }
 
+// Flags for servers that do not wait for the slowest.
+absl::Status CheckDropped(const TrainOptions& options, const Setting& setting) {
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--drop-slowest ", options.drop_slowest, " ", why...));
+  };
+  const auto traits = FindStoreType(options.kv_store);
+  if (!traits.ok() || !traits->has_workers || traits->is_async ||
+      traits->hosts_parts) {
+    return refuse("with --kv-store ", options.kv_store, ": ",
+                  !traits.ok() || !traits->has_workers ? "there are no servers"
+                  : traits->is_async
+                      ? "no worker waits for another one"
+                      : "each worker sums a part, for which all wait",
+                  "; take --kv-store dist_sync --update-on server");
+  }
+  if (setting.update_on != UpdateOn::kServer) {
+    return refuse(
+        "needs --update-on server: a worker that comes late takes the newest "
+        "weights, and sums that it has missed are gone");
+  }
+  if (setting.compression.reply == ReplyMode::kSum) {
+    return refuse(
+        "has other numbers of gradients in each step, and --gc-reply sum is of "
+        "as many as there are workers: take --gc-reply dense or auto");
+  }
+  const bool scales = options.has_loss_scale();
+  const bool skips = setting.compression.nonfinite == NonFinitePolicy::kSkip;
+  if (scales || skips || setting.is_auto) {
+    return refuse("lets no worker wait for the slowest, and ",
+                  scales  ? "--dtype float16"
+                  : skips ? "--gc-nonfinite skip"
+                          : "--gc-type auto",
+                  " makes all wait, in each step: take ",
+                  scales  ? "bfloat16"
+                  : skips ? "zero or error"
+                          : "a codec by name");
+  }
+  if (options.warmup_epochs > 0 || options.lr_schedule != "step") {
+    return refuse(
+        "takes a new rate between two epochs, not in each step as with "
+        "--warmup-epochs and --lr-schedule cosine: take --lr-step-epochs");
+  }
+  return absl::OkStatus();
+}
+
 // Flags for workers that step alone, then exchange what changed.
 absl::Status CheckLocalSteps(const TrainOptions& options,
                              const Setting& setting) {
@@ -289,6 +335,9 @@ absl::Status CheckSettings(const TrainOptions& options) {
     if (setting.own != nullptr) continue;  // was checked by itself
     RETURN_IF_ERROR(CheckMuon(options, setting));
     RETURN_IF_ERROR(CheckFrozen(options, setting));
+    if (options.drop_slowest > 0) {
+      RETURN_IF_ERROR(CheckDropped(options, setting));
+    }
     if (IsAsync(options)) RETURN_IF_ERROR(CheckAsync(options, setting));
     if (StepsAlone(options)) RETURN_IF_ERROR(CheckLocalSteps(options, setting));
     if (setting.update_on == UpdateOn::kServer && IsProfile(options.network)) {

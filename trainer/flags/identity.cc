@@ -27,7 +27,7 @@ constexpr std::pair<FlagGroup, const char*> kGroups[] = {
     {kResults,
      "--adam-freeze-after --all-reduce-spec --batch-size --benchmark "
      "--beta1 --beta2 --bn-stats --chunk-elems --clip-norm --data "
-     "--devices --dtype --emulate-workers --epsilon --gc-allow "
+     "--devices --drop-slowest --dtype --emulate-workers --epsilon --gc-allow "
      "--gc-dense-1d --gc-guard --gc-min-bytes --gc-momentum "
      "--gc-nonfinite --gc-normalize --gc-packing "
      "--gc-reply --gc-rule --gc-threshold --gc-warmup-steps "

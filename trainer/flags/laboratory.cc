@@ -164,10 +164,11 @@ absl::Status FinishLaboratoryFlags(const TrainOptions& options) {
   if (options.given.contains("--what-if")) {
     RETURN_IF_ERROR(ParseLinks(laboratory.what_if).status());
     const auto store = FindStoreType(options.kv_store);
-    if (options.local_steps > 0 || (store.ok() && store->is_async)) {
+    if (options.local_steps > 0 || options.drop_slowest > 0 ||
+        (store.ok() && store->is_async)) {
       return absl::InvalidArgumentError(
           "--what-if: the simulator plays synchronous steps; leave it out "
-          "beside --local-steps and --kv-store dist_async");
+          "beside --local-steps, --drop-slowest and --kv-store dist_async");
     }
   }
   if (!options.given.contains("--target")) return absl::OkStatus();

@@ -92,6 +92,13 @@ void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
                  "the slowest; without it any")
       ->check(CLI::Range(int64_t{0}, kMaxStaleness))
       ->group(kOptimizerGroup);
+  app.add_option("--drop-slowest", options.drop_slowest,
+                 "of --kv-store dist_sync with --update-on server: a step does "
+                 "not wait for so many of the workers, whose gradients count "
+                 "in the next one; 0: it waits for all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kMaxDropSlowest))
+      ->group(kOptimizerGroup);
   app.add_option("--local-steps", options.local_steps,
                  "workers step alone so many times, then exchange the change "
                  "of their weights; 0: every gradient is exchanged")

@@ -99,6 +99,7 @@ struct TrainOptions : MemberFlags {
   float outer_lr = 1;       // the outer optimizer's rate
   float outer_mom = 0;
   int64_t max_staleness = kAnyStaleness;
+  int drop_slowest = 0;
   int display_batches = 50;
   bool early_step = true;  // each tensor when its sum is there
   std::string out = "telegrad-out";

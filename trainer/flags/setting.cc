@@ -20,11 +20,22 @@ namespace telegrad {
 namespace {
 
 // Flags that change neither the network nor its samples: who steps, how, when.
-constexpr absl::string_view kRunFlags[] = {
-    "adam-freeze-after", "clip-norm",       "dtype",       "early-step",
-    "kv-store",          "local-fragments", "local-steps", "lr",
-    "lr-schedule",       "max-staleness",   "mom",         "optimizer",
-    "outer-lr",          "outer-mom",       "wd"};
+constexpr absl::string_view kRunFlags[] = {"adam-freeze-after",
+                                           "clip-norm",
+                                           "drop-slowest",
+                                           "dtype",
+                                           "early-step",
+                                           "kv-store",
+                                           "local-fragments",
+                                           "local-steps",
+                                           "lr",
+                                           "lr-schedule",
+                                           "max-staleness",
+                                           "mom",
+                                           "optimizer",
+                                           "outer-lr",
+                                           "outer-mom",
+                                           "wd"};
 
 }  // namespace
 
@@ -102,8 +113,11 @@ namespace {
 // Where workers of a host cannot sum first it is off, unless it was asked for.
 absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
   const char* const why_not =
-      !traits.has_workers       ? "has nothing to sum in one process"
-      : traits.is_async         ? "makes workers of a host wait for each other"
+      !traits.has_workers ? "has nothing to sum in one process"
+      : traits.is_async   ? "makes workers of a host wait for each other"
+      : options.drop_slowest > 0
+          ? "makes workers of a host wait for each other, and --drop-slowest "
+            "does not"
       : options.elastic.min > 0 ? "and --elastic has one pusher for several"
       : !options.gpus.empty()   ? "sums in host memory, not on --gpus"
                                 : nullptr;
@@ -115,7 +129,8 @@ absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
   }
   // With --gpus the planner says it: a checkpoint has what was asked for, so
   // that a run on the CPU goes on from it.
-  if (!traits.has_workers || traits.is_async || options.elastic.min > 0) {
+  if (!traits.has_workers || traits.is_async || options.elastic.min > 0 ||
+      options.drop_slowest > 0) {
     options.tier_one = "off";
   }
   return absl::OkStatus();

@@ -164,6 +164,20 @@ absl::Status CheckWorkers(const TrainOptions& options,
                    " has started ", parts.num_workers, "; leave it out"));
 }
 
+// Somebody is waited for, also when some have died.
+absl::Status CheckDropped(const TrainOptions& options, int devices) {
+  const int workers = devices / std::max(1, options.devices);
+  const int least = options.elastic.min > 0 ? options.elastic.min : workers;
+  if (options.drop_slowest == 0 || options.drop_slowest < least ||
+      workers == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--drop-slowest ", options.drop_slowest, " of ", least, " workers",
+      options.elastic.min > 0 ? ", the least that --elastic allows" : "",
+      ": it takes 0 to ", least - 1));
+}
+
 // Where this process may write: each worker its part, the first one results.
 absl::Status MakeFolders(const TrainOptions& options,
                          const Placement& placement) {
@@ -199,6 +213,7 @@ absl::Status CheckInputs(const TrainOptions& options,
   RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
   RETURN_IF_ERROR(CheckElastic("--elastic", options.elastic,
                                WorkersOf(options, placement)));
+  RETURN_IF_ERROR(CheckDropped(options, WorkersOf(options, placement)));
   // A setting with flags of its own is checked with these.
   const bool is_whole = options.settings.front().own == nullptr;
   // Who comes in place of a dead worker finds checkpoints of its job.

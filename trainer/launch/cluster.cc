@@ -109,6 +109,7 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   dist.emulated_servers = options.laboratory.emulated_servers;
   dist.chunk_elems = options.chunk_elems;
   dist.max_staleness = options.max_staleness;
+  dist.drop_slowest = options.drop_slowest;
   for (const Facts& more : {options.laboratory.facts, NetworkVariables()}) {
     dist.facts.insert(dist.facts.end(), more.begin(), more.end());
   }

@@ -130,7 +130,9 @@ struct RunSummary {
   ReportedPlan plan = {};
   std::vector<TensorBytes> tensors = {};
   std::vector<EnvironmentFact> environment = {};  // worker 0's
-  // Lags of an asynchronous store: "worker/0: largest 3, mean 0.51".
+  // Lags of an asynchronous store: "worker/0: largest 3, mean 0.51"; with
+  // --drop-slowest how late it was, and ", late 9 pushes of chunks, 2 steps
+  // left out".
   std::vector<std::string> staleness = {};
   // Who made the others wait: "straggler worker/1: 5.1 times the median, ...".
   std::vector<std::string> stragglers = {};

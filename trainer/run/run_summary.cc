@@ -22,6 +22,23 @@ void FillSteps(std::vector<double> slowest, RunSummary& summary) {
   summary.step_seconds_p50 = slowest[slowest.size() / 2];
 }
 
+// Where workers do not wait for each other.
+void AddStaleness(RunContext& context, size_t rank, const GivenTotals& given,
+                  RunSummary& summary) {
+  const bool drops = context.store.backups() != nullptr;
+  if (!drops && !context.store.traits().is_async) return;
+  std::string text = absl::StrFormat("worker/%d: largest %d, mean %.2f", rank,
+                                     given.max_staleness, given.mean_staleness);
+  if (drops) {
+    absl::StrAppend(&text, ", late ", given.num_late, " pushes of chunks, ",
+                    given.num_left_out, " steps left out");
+  }
+  context.observer.OnNotice(absl::StrCat(
+      drops ? "steps behind the others, " : "steps ahead of the slowest, ",
+      text));
+  summary.staleness.push_back(std::move(text));
+}
+
 // What all workers add up to; their weights must be the same.
 absl::Status FillTotals(RunContext& context, const WorkerTotals& mine,
                         RunSummary& summary) {
@@ -47,11 +64,7 @@ absl::Status FillTotals(RunContext& context, const WorkerTotals& mine,
               mine.weights_sha256, ")")));
     }
     if (given->shares.has_value()) shares.push_back(*given->shares);
-    if (context.store.traits().is_async) {
-      summary.staleness.push_back(
-          absl::StrFormat("worker/%d: largest %d, mean %.2f", rank,
-                          given->max_staleness, given->mean_staleness));
-    }
+    AddStaleness(context, rank, *given, summary);
   }
   FillSteps(std::move(slowest), summary);
   for (const Straggler& each : FindStragglers(shares)) {

@@ -14,6 +14,7 @@
 #include "trainer/networks/framework.h"
 #include "trainer/networks/loss_scale.h"
 #include "trainer/networks/network.h"
+#include "trainer/run/backup_steps.h"
 #include "trainer/run/codec_table.h"
 #include "trainer/run/device_room.h"
 #include "trainer/run/epoch_batches.h"
@@ -53,6 +54,7 @@ class Training {
                 static_cast<size_t>(
                     *std::max_element(context.options.device_batches.begin(),
                                       context.options.device_batches.end()))),
+        backups_(context, reader_),
         checkpoints_(context, replicas_),
         watch_(context.store) {}
 
@@ -107,6 +109,7 @@ class Training {
   std::optional<LocalSteps> alone_;  // --local-steps
   absl::Status failure_;  // why forward could not wait for its weights
   BatchReader reader_;
+  BackupSteps backups_;  // --drop-slowest
   Checkpointing checkpoints_;
   OptimizerConfig optimizer_;
   int64_t num_batches_ = 0;  // steps of an epoch
@@ -474,10 +477,15 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
     const bool is_last = batch + 1 == num_batches_;
     const bool is_shown = (batch + 1) % options.display_batches == 0 || is_last;
     const bool is_saved = checkpoints_.IsDueAfterStep(step_ + 1);
-    RETURN_IF_ERROR(RunStep(is_shown || is_saved, is_last));
+    RETURN_IF_ERROR(backups_.Before(is_last || is_saved));
+    RETURN_IF_ERROR(RunStep(is_shown || is_saved || backups_.is_on(), is_last));
     if (is_shown) Report(epoch, batch + 1);
     ShowBetween(epoch, batch + 1, -1);  // where that was a while ago
     if (!is_saved) {
+      ASSIGN_OR_RETURN(const int64_t left_out, backups_.After());
+      batch += left_out;
+      step_ += left_out;
+      if (backups_.is_on() && !is_last) continue;  // others may be elsewhere
       RETURN_IF_ERROR(checkpoints_.AskAfterStep(step_));
       continue;
     }
@@ -533,6 +541,7 @@ absl::StatusOr<RunSummary> Training::Run() {
                                " steps were skipped: non-finite gradients"));
   }
   totals_.traffic = Traffic();
+  totals_.num_left_out = backups_.num_left_out();
   totals_.shares = watch_.mine();
   RETURN_IF_ERROR(AgreeOnStatistics());
   totals_.weights_sha256 = DigestOf(*replicas_[0].network);
@@ -542,31 +551,10 @@ absl::StatusOr<RunSummary> Training::Run() {
   summary_.samples_per_s =
       static_cast<double>(step_ * SamplesPerStep()) / std::max(seconds_, 1e-9);
   RETURN_IF_ERROR(FillSummary(context_, totals_, summary_));
-  for (const std::string& each : summary_.staleness) {
-    context_.observer.OnNotice(
-        absl::StrCat("steps ahead of the slowest, ", each));
-  }
   return summary_;
 }
 
 }  // namespace
-
-absl::Status LoadForTraining(const TrainOptions& options, uint64_t seed,
-                             std::optional<DatasetPair>& data) {
-  ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
-  RETURN_IF_ERROR(framework->configure(1, options.tf32));
-  if (data.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const NetworkSpec spec, RequestedSpec(options));
-  if (!options.benchmark) {
-    ASSIGN_OR_RETURN(data,
-                     LoadDataset(options.data, RequestedData(options, spec)));
-    return absl::OkStatus();
-  }
-  const auto samples = static_cast<size_t>(
-      NumNoiseSamples(options, options.workers * options.devices));
-  data = DatasetPair{.train = MakeNoise(SamplesOf(spec), seed, samples)};
-  return absl::OkStatus();
-}
 
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   const TrainOptions& options = context.options;

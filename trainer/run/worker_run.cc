@@ -10,7 +10,10 @@
 #include "base/status_macros.h"
 #include "kvstore/job/control/fatal_event.h"
 #include "kvstore/server.h"
+#include "trainer/data/dataset.h"
 #include "trainer/flags/profile.h"
+#include "trainer/flags/training_flags.h"
+#include "trainer/networks/framework.h"
 
 namespace telegrad {
 namespace {
@@ -198,6 +201,23 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
     if (options.elastic.min == 0 || !life.seat.has_value()) return status;
     dist.wanted_rank = *std::exchange(life.seat, std::nullopt);
   }
+}
+
+absl::Status LoadForTraining(const TrainOptions& options, uint64_t seed,
+                             std::optional<DatasetPair>& data) {
+  ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
+  RETURN_IF_ERROR(framework->configure(1, options.tf32));
+  if (data.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const NetworkSpec spec, RequestedSpec(options));
+  if (!options.benchmark) {
+    ASSIGN_OR_RETURN(data,
+                     LoadDataset(options.data, RequestedData(options, spec)));
+    return absl::OkStatus();
+  }
+  const auto samples = static_cast<size_t>(
+      NumNoiseSamples(options, options.workers * options.devices));
+  data = DatasetPair{.train = MakeNoise(SamplesOf(spec), seed, samples)};
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

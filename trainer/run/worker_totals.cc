@@ -31,6 +31,8 @@ std::string ToText(const WorkerTotals& totals) {
               {"from_device", totals.traffic.from_device_bytes},
               {"largest", totals.traffic.max_staleness},
               {"mean", totals.traffic.mean_staleness},
+              {"late", totals.traffic.num_late},
+              {"left_out", totals.num_left_out},
               {"wait", totals.comm_wait_s},
               {"sha", totals.weights_sha256},
               {"peak", PeakMemoryBytes()},
@@ -63,6 +65,8 @@ absl::StatusOr<GivenTotals> AddTotals(absl::string_view text,
   GivenTotals given{.weights_sha256 = absl::Utf8SafeCEscape(totals.Text("sha")),
                     .max_staleness = totals.Integer<int64_t>("largest"),
                     .mean_staleness = totals.NumberOrNan("mean"),
+                    .num_late = totals.Integer<int64_t>("late", 0),
+                    .num_left_out = totals.Integer<int64_t>("left_out", 0),
                     .shares = ReadShares(totals.Text("shares"))};
   RETURN_IF_ERROR(totals.status());
   return given;

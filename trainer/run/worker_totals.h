@@ -17,6 +17,7 @@ namespace telegrad {
 struct WorkerTotals {
   StoreStats traffic;
   double comm_wait_s = 0;
+  int64_t num_left_out = 0;  // --drop-slowest: steps
   std::string weights_sha256;
   std::vector<double> step_seconds;
   StepShares shares;
@@ -30,6 +31,8 @@ struct GivenTotals {
   std::string weights_sha256;  // escaped
   int64_t max_staleness = 0;
   double mean_staleness = 0;
+  int64_t num_late = 0;
+  int64_t num_left_out = 0;
   std::optional<StepShares> shares;
 };
 // Adds a worker's text to `summary`; `slowest` takes the maximum of each step.

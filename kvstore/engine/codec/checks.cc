@@ -170,6 +170,23 @@ absl::Status CheckAsync(const CompressionConfig& compression,
   return absl::OkStatus();
 }
 
+absl::Status CheckDropSlowest(const CompressionConfig& compression,
+                              const OptimizerConfig& optimizer) {
+  if (optimizer.update_on == UpdateOn::kWorker) {
+    return absl::InvalidArgumentError(
+        "a store that drops the slowest needs the optimizer on the servers "
+        "(--update-on server): a worker that comes late takes the newest "
+        "weights, and sums that it has missed are gone");
+  }
+  if (compression.reply == ReplyMode::kSum) {
+    return absl::InvalidArgumentError(
+        "reply mode sum is of as many codes as there are workers, and a store "
+        "that drops the slowest has other numbers in each round: weights are "
+        "sent, take dense or auto");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckChunkElems(size_t chunk_elems) {
   if (chunk_elems >= 1 && chunk_elems <= kMaxChunkElems) {
     return absl::OkStatus();

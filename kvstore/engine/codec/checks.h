@@ -38,6 +38,11 @@ absl::Status CheckAsync(const CompressionConfig& compression,
                         const OptimizerConfig& optimizer,
                         int64_t max_staleness);
 
+// InvalidArgument for what a store that drops the slowest cannot have: an
+// optimizer on the workers, sums as answers.
+absl::Status CheckDropSlowest(const CompressionConfig& compression,
+                              const OptimizerConfig& optimizer);
+
 // InvalidArgument for other than 1 to kMaxChunkElems.
 absl::Status CheckChunkElems(size_t chunk_elems);
 

@@ -17,6 +17,36 @@ constexpr int16_t kMostUnits = 16;
 
 bool IsScale(int16_t scale) { return scale >= kMinScale && scale <= kMaxScale; }
 
+// The format of a payload of this coding, and what may be wished with it.
+absl::Status CheckFormatOf(const Coding& coding, const Codings& all,
+                           const PushRecord& push) {
+  const PayloadFormat own = coding.payload_format();
+  const size_t most = coding.codec->max_encoded_bytes();
+  const size_t bytes = push.payload_bytes;
+  const bool has_size = coding.codec->traits().constant_width
+                            ? bytes == most
+                            : bytes > 0 && bytes <= most;
+  if (!has_size || push.format != own) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "push of ", bytes, " bytes, codec ", push.format.codec, " version ",
+        push.format.codec_version, ", packing ", push.format.packing,
+        ", reply format ", static_cast<int>(push.format.reply),
+        "; this chunk takes ", most, " bytes, codec ", own.codec, " version ",
+        own.codec_version, ", packing ", own.packing, ", reply format ",
+        static_cast<int>(own.reply)));
+  }
+  if (push.wish.scale != kNoScale && !IsScale(push.wish.scale)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push that proposes scale ", push.wish.scale));
+  }
+  if (!all.Knows(push.wish.mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "push that proposes mode ", static_cast<int>(push.wish.mode),
+        " of a chunk with ", all.codecs().size(), " codecs"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ChunkSum> ChunkSum::Make(const TensorLayout& layout,
@@ -49,31 +79,19 @@ absl::StatusOr<bool> ChunkSum::Propose(int contributor, int16_t scale) {
 }
 
 absl::Status ChunkSum::CheckFormat(const PushRecord& push) const {
-  const PayloadFormat own = format();
-  const size_t most = codec().max_encoded_bytes();
-  const size_t bytes = push.payload_bytes;
-  const bool has_size = codec().traits().constant_width
-                            ? bytes == most
-                            : bytes > 0 && bytes <= most;
-  if (!has_size || push.format != own) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "push of ", bytes, " bytes, codec ", push.format.codec, " version ",
-        push.format.codec_version, ", packing ", push.format.packing,
-        ", reply format ", static_cast<int>(push.format.reply),
-        "; this chunk takes ", most, " bytes, codec ", own.codec, " version ",
-        own.codec_version, ", packing ", own.packing, ", reply format ",
-        static_cast<int>(own.reply)));
+  return CheckFormatOf(coding(), codings_, push);
+}
+
+absl::Status ChunkSum::CheckAnyRound(const PushRecord& push) const {
+  const ChunkSettings& said = push.settings;
+  const bool has_mode = codings_.Knows(said.mode);
+  if (has_mode && (codings_.uses_scale() ? IsScale(said.scale)
+                                         : said.scale == kFixedScale)) {
+    return CheckFormatOf(codings_.Of(said.mode), codings_, push);
   }
-  if (push.wish.scale != kNoScale && !IsScale(push.wish.scale)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("push that proposes scale ", push.wish.scale));
-  }
-  if (!codings_.Knows(push.wish.mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "push that proposes mode ", static_cast<int>(push.wish.mode),
-        " of a chunk with ", codings_.codecs().size(), " codecs"));
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("push for step ", push.step, " with scale ", said.scale,
+                   ", mode ", static_cast<int>(said.mode)));
 }
 
 absl::Status ChunkSum::CheckSettings(const PushRecord& push) const {
@@ -87,6 +105,20 @@ absl::Status ChunkSum::CheckSettings(const PushRecord& push) const {
       ", mode ", static_cast<int>(push.settings.mode), "; step ", step_,
       " with scale ", own.scale, ", mode ", static_cast<int>(own.mode),
       " is open"));
+}
+
+absl::Status ChunkSum::Hold(const PushRecord& push, ConstBytes payload) {
+  const size_t num_bytes = 4 * chunk_.num_elems;
+  if (held_.size() == 0) held_ = Buffer(num_bytes);
+  const Coding& coding = codings_.Of(push.settings.mode);
+  const std::shared_ptr<Buffer> values = config_->buffers->Get(num_bytes);
+  RETURN_IF_ERROR(coding.codec->SumDecode({&payload, 1},
+                                          coding.Threshold(push.settings.scale),
+                                          values->view(), {}));
+  kernels::CpuKernels().add_f32(values->as<float>(), chunk_.num_elems,
+                                held_.as<float>(), {});
+  has_held_ = true;
+  return absl::OkStatus();
 }
 
 void ChunkSum::Note(const ChunkWish& wish) {
@@ -168,13 +200,22 @@ absl::Status ChunkSum::UpdateWeights(std::span<const ConstBytes> payloads,
   const kernels::KernelTable& kernels = kernels::CpuKernels();
   const size_t num_bytes = 4 * chunk_.num_elems;
   const std::shared_ptr<Buffer> sum = config_->buffers->Get(num_bytes);
-  RETURN_IF_ERROR(
-      codec().SumDecode(payloads, Threshold(), sum->view(), stream));
+  float* const values = sum->as<float>();
+  if (payloads.empty()) {
+    std::fill_n(values, chunk_.num_elems, 0.0f);
+  } else {
+    RETURN_IF_ERROR(
+        codec().SumDecode(payloads, Threshold(), sum->view(), stream));
+  }
+  if (std::exchange(has_held_, false)) {
+    kernels.add_f32(held_.as<float>(), chunk_.num_elems, values, stream);
+    std::fill_n(held_.as<float>(), chunk_.num_elems, 0.0f);
+  }
   // A copy: the last round's weights may still be on their way.
   result.buffer = config_->buffers->Get(num_bytes);
   kernels.copy(weights_->value->data(), num_bytes, result.buffer->data(),
                stream);
-  weights_->state.Step(config_->optimizer, weights_->rates, sum->as<float>(),
+  weights_->state.Step(config_->optimizer, weights_->rates, values,
                        chunk_.num_elems, result.buffer->as<float>(), stream);
   weights_->value = result.buffer;
   result.payload = result.buffer->view();

@@ -63,6 +63,18 @@ class ChunkSum {
   // and settings left aside; whether these fit, too.
   absl::Status CheckFormat(const PushRecord& push) const;
   absl::Status CheckSettings(const PushRecord& push) const;
+  // Whether it can be one of any round's, by the settings that its record says;
+  // and the codec of these. Any thread, whatever another one does.
+  absl::Status CheckAnyRound(const PushRecord& push) const;
+  const PreparedCodec& CodecOf(const PushRecord& push) const {
+    return *codings_.Of(push.settings.mode).codec;
+  }
+  // A payload that passed CheckAnyRound and its codec's Validate goes into the
+  // next Sum, beside that one's own: for an optimizer on the sum's side, whose
+  // answers say nothing of codes.
+  absl::Status Hold(const PushRecord& push, ConstBytes payload);
+  // Something that was given to Hold is in no round yet.
+  bool has_held() const { return has_held_; }
   // Takes in the wish that goes with a payload that passed both.
   void Note(const ChunkWish& wish);
 
@@ -116,6 +128,8 @@ class ChunkSum {
   // Mode of the codec that made reencode_.
   CodecMode reencoded_in_ = CodecMode::kCodec;
   std::shared_ptr<ChunkWeights> weights_;  // update_on server
+  Buffer held_;                            // [n] f32, once there is some
+  bool has_held_ = false;
 };
 
 }  // namespace telegrad

@@ -53,7 +53,11 @@ inline constexpr Metric kFromDevice{"telegrad_from_device_bytes_total",
                                     kCounter, "bytes copied from GPUs"};
 inline constexpr Metric kStaleness{
     "telegrad_staleness_max_steps", kGauge,
-    "steps by which an asynchronous worker was ahead, at most"};
+    "steps by which an asynchronous worker was ahead, or one that servers do "
+    "not wait for was late, at most"};
+inline constexpr Metric kLatePushes{
+    "telegrad_late_pushes_total", kCounter,
+    "pushes of chunks that came when their round was over, by worker"};
 inline constexpr Metric kResidualRatio{
     "telegrad_residual_ratio", kGauge,
     "norm of what a codec holds back over that of late gradients; the largest "

@@ -60,30 +60,16 @@ absl::StatusOr<bool> AsyncAggregator::OnPushed(int worker,
   return Run(worker, needs_checksum);
 }
 
-// One change after the other, and nobody waits for another: who finds nobody at
-// it does what comes meanwhile, too. A worker has one push under way, so that
-// this ends.
+// A worker has one push under way, so that this ends.
 absl::StatusOr<bool> AsyncAggregator::Run(int change, bool needs_checksum) {
-  {
-    MutexLock lock(&mutex_);
-    changes_.push_back(change);
-    if (is_running_) return false;
-    is_running_ = true;
-  }
-  for (;;) {
-    int next = 0;
-    {
-      MutexLock lock(&mutex_);
-      is_running_ = !changes_.empty();
-      if (!is_running_) return true;
-      next = changes_.front();
-      changes_.pop_front();
-    }
-    ASSIGN_OR_RETURN(RoundResult weights, Apply(next, needs_checksum));
+  if (!changes_.Begin(change)) return false;
+  while (const std::optional<int> next = changes_.Next()) {
+    ASSIGN_OR_RETURN(RoundResult weights, Apply(*next, needs_checksum));
     MutexLock lock(&mutex_);
     current_ = std::move(weights);
-    applied_.push_back(next);
+    applied_.push_back(*next);
   }
+  return true;
 }
 
 absl::StatusOr<RoundResult> AsyncAggregator::Apply(int change,

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "base/mutex.h"
 #include "kvstore/ps/server/aggregator.h"
 #include "kvstore/ps/server/given_values.h"
+#include "kvstore/ps/server/one_by_one.h"
 
 namespace telegrad {
 
@@ -75,9 +75,8 @@ class AsyncAggregator : public Aggregator {
   GivenValues values_;
   std::shared_ptr<Buffer> value_;  // the broadcast value that is being applied
 
+  OneByOne changes_;
   Mutex mutex_;
-  std::deque<int> changes_ ABSL_GUARDED_BY(mutex_);  // to be applied
-  bool is_running_ ABSL_GUARDED_BY(mutex_) = false;  // somebody applies them
   std::vector<int> applied_ ABSL_GUARDED_BY(mutex_);
   RoundResult current_ ABSL_GUARDED_BY(mutex_);  // the weights
 };

@@ -26,8 +26,10 @@ struct Answer {
   int32_t priority = 0;
   const RoundResult& result;
   // How many workers' payloads are in a result; in the answer to an
-  // asynchronous push how many steps the worker is ahead of the slowest.
+  // asynchronous push how many steps the worker is ahead of the slowest; to a
+  // push of a store that drops the slowest how many rounds it came late.
   uint16_t contributors = 0;
+  bool is_late = false;  // the push came when its round was over
 };
 class AnswerSink {
  public:

@@ -54,6 +54,11 @@ absl::StatusOr<ChunkState> ReadChunkState(ConstBytes payload,
 
 absl::StatusOr<std::string> DescribeState(Aggregator& aggregator,
                                           uint64_t index) {
+  if (aggregator.sum() != nullptr && aggregator.sum()->has_held()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "late pushes of key ", aggregator.chunk().key,
+        " are in no step yet: a state is saved behind a step that takes all"));
+  }
   if (index == kCodecState) {
     ASSIGN_OR_RETURN(const ChunkSum* const sum, SumOf(aggregator));
     return sum->Save();

@@ -8,6 +8,7 @@
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/ps/server/aggregate_async.h"
+#include "kvstore/ps/server/aggregate_backups.h"
 #include "kvstore/ps/server/aggregate_sync.h"
 #include "kvstore/ps/server/chunk_state.h"
 #include "kvstore/ps/wire/json_fields.h"
@@ -42,6 +43,10 @@ absl::StatusOr<std::unique_ptr<Aggregator>> MakeAggregator(
                                  config.max_staleness);
   }
   ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, engine));
+  if (config.drop_slowest > 0) {
+    return std::make_unique<BackupAggregator>(std::move(sum), engine,
+                                              config.drop_slowest);
+  }
   return std::make_unique<SyncAggregator>(std::move(sum), engine);
 }
 
@@ -144,6 +149,13 @@ absl::Status ServedTensors::Add(absl::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrCat("an asynchronous store with ", num_readers_,
                      " workers for which others push"));
+  }
+  if (config.drop_slowest > 0 &&
+      (config.drop_slowest >= num_workers_ || num_readers_ > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rounds without the slowest ", config.drop_slowest, " of ",
+                     num_workers_, " workers that push, and ", num_readers_,
+                     " for which others do"));
   }
   if (planner_.has_value()) RETURN_IF_ERROR(CheckSettings(config_, config));
   config_ = std::move(config);

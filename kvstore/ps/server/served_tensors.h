@@ -67,7 +67,8 @@ class ServedTensors {
   const std::vector<std::string>& names() const { return names_; }  // by key
   // Whether the last push of a chunk that is under way may be summed.
   bool MaySum(const ServedChunk& chunk) const {
-    return chunk.num_arrived >= engine_.num_contributors;
+    return config_.drop_slowest > 0 ||
+           chunk.num_arrived >= engine_.num_contributors;
   }
   // Whether what arrived last was what the others had waited for.
   bool IsLast(const ServedChunk& chunk) const {

@@ -39,6 +39,11 @@ void ServerMetrics::Collect(MetricsPage& page) const {
            {{"what", "connection"}});
   page.Add(metric::kRefused, static_cast<double>(num_refused_frames_),
            {{"what", "frame"}});
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (late_[i] == 0 || i >= kMostWorkers) continue;
+    page.Add(metric::kLatePushes, static_cast<double>(late_[i]),
+             {{"worker", absl::StrCat(ranks_[i])}});
+  }
   std::vector<std::pair<Duration::rep, int>> workers;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     workers.emplace_back(waited_for_[i], ranks_[i]);

@@ -19,6 +19,7 @@ class ServerMetrics {
   void Resize(std::vector<int> ranks) {
     ranks_ = std::move(ranks);
     waited_for_ = std::vector<std::atomic<Duration::rep>>(ranks_.size());
+    late_ = std::vector<std::atomic<int64_t>>(ranks_.size());
   }
   // A push is there whole, `is_last` of a round of several.
   void CountPush(const FrameHeader& header, size_t raw_bytes,
@@ -27,6 +28,7 @@ class ServerMetrics {
     rounds_.Add(Clock::now() - chunk.first_at);
   }
   void CountAnswer(const FrameHeader& header, size_t raw_bytes);
+  void CountLate(int place) { ++late_[static_cast<size_t>(place)]; }
   void CountDuplicate() { ++num_duplicates_; }
   void CountRefusedConnection() { ++num_refused_connections_; }
   void CountRefusedFrame() { ++num_refused_frames_; }
@@ -43,6 +45,7 @@ class ServerMetrics {
   std::atomic<int64_t> num_refused_frames_{0};
   std::vector<int> ranks_;
   std::vector<std::atomic<Duration::rep>> waited_for_;  // by place
+  std::vector<std::atomic<int64_t>> late_;              // pushes, as well
 };
 
 }  // namespace telegrad

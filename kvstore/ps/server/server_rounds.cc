@@ -216,6 +216,7 @@ void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
                       const Answer& answer) {
   Session* session = worker_sessions_[static_cast<size_t>(answer.worker)];
   if (session == nullptr) return;  // gone: the scheduler will tell
+  if (answer.is_late) metrics_.CountLate(answer.worker);
   const bool is_bare =
       answer.type == FrameType::kAck || answer.type == FrameType::kAgree;
   const RoundResult& result = answer.result;

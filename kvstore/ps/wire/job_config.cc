@@ -63,6 +63,9 @@ std::string ThresholdFact(const ThresholdSpec& spec) {
 }
 
 std::string ConsistencyFact(const JobConfig& config) {
+  if (config.drop_slowest > 0) {
+    return absl::StrCat("sync, without the slowest ", config.drop_slowest);
+  }
   if (!config.is_async) return "sync";
   return config.max_staleness == kAnyStaleness
              ? "async"
@@ -239,7 +242,8 @@ std::string SerializeJobConfig(const JobConfig& config) {
       {"has_values", config.has_values ? 1u : 0u},
       {"is_async", config.is_async ? 1u : 0u},
       // 0: any.
-      {"staleness_bound", static_cast<uint64_t>(config.max_staleness + 1)}};
+      {"staleness_bound", static_cast<uint64_t>(config.max_staleness + 1)},
+      {"drop_slowest", static_cast<unsigned>(config.drop_slowest)}};
   fields.update(OptimizerFields(config.optimizer));
   return fields.dump();
 }
@@ -275,8 +279,13 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   config.is_async = fields.Integer("is_async", 0, 1) != 0;
   config.max_staleness =
       fields.Integer<int64_t>("staleness_bound", 0, kMaxStaleness + 1) - 1;
+  config.drop_slowest =
+      fields.Integer("drop_slowest", 0, config.is_async ? 0 : kMaxDropSlowest);
   ASSIGN_OR_RETURN(config.optimizer, ReadOptimizerFields(fields));
   RETURN_IF_ERROR(CheckConfig(gc, config.optimizer, config.tensors));
+  if (config.drop_slowest > 0) {
+    RETURN_IF_ERROR(CheckDropSlowest(gc, config.optimizer));
+  }
   if (config.is_async) {
     RETURN_IF_ERROR(CheckAsync(gc, config.optimizer, config.max_staleness));
   }

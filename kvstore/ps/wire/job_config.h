@@ -19,6 +19,7 @@ struct JobConfig {
   bool has_values = false;  // worker 0 sends initial values of `tensors`
   bool is_async = false;
   int64_t max_staleness = kAnyStaleness;  // if it is
+  int drop_slowest = 0;                   // if it is not
 };
 
 // Facts for the scheduler to compare among workers; short values that a person

@@ -192,6 +192,7 @@ absl::StatusOr<PushHeader> PushOf(const FrameHeader& header) {
   push.settings = {.mode = header.mode, .scale = header.scale};
   push.wish = {.mode = header.proposed_mode, .scale = header.proposed_scale};
   push.wants_reply = (header.flags & kFlagNoReply) == 0;
+  push.takes_all = (header.flags & kFlagTakesAll) != 0;
   push.priority = header.priority;
   return push;
 }

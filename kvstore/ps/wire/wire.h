@@ -61,6 +61,8 @@ constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck
 constexpr uint16_t kFlagUnchecked = 2;
 // Pull: not the last round's result, but the kInit of this step, dense.
 constexpr uint16_t kFlagNextValue = 4;
+// Push, to servers that drop the slowest: the round waits for all workers.
+constexpr uint16_t kFlagTakesAll = 8;
 
 enum class WireDtype : uint8_t { kFloat32 = 0 };
 
@@ -115,6 +117,7 @@ ExitCode ExitCodeOfFrame(const absl::Status& why);
 // A push, as headers carry it.
 struct PushHeader : PushRecord {
   bool wants_reply = true;
+  bool takes_all = false;
   int32_t priority = 0;
 };
 // Bytes from a network: fields may be anything.

@@ -62,10 +62,13 @@ ConstBytes ValueOf(WorkerChunk& chunk) {
   return chunk.value->view();
 }
 
-uint16_t FlagsOf(OpKind kind) {
-  switch (kind) {
+uint16_t FlagsOf(const WorkerOp& op) {
+  const uint16_t all = op.takes_all ? kFlagTakesAll : 0;
+  switch (op.kind) {
     case OpKind::kPush:
-      return kFlagNoReply;
+      return static_cast<uint16_t>(kFlagNoReply | all);
+    case OpKind::kPushPull:
+      return all;
     case OpKind::kTakeValue:
       return kFlagNextValue;
     default:
@@ -145,6 +148,7 @@ StoreStats ChunkPipeline::stats() const {
           .num_frames = num_frames_,
           .max_staleness = staleness_.most(),
           .mean_staleness = staleness_.mean(),
+          .num_late = staleness_.num_late(),
           .codec_s = codec_time_.seconds(),
           .answer_s = answer_times_.means()};
 }
@@ -173,6 +177,7 @@ Ticket ChunkPipeline::Start(OpKind kind, Key key, TensorViews grads,
     if (!status.ok()) return FinishedTicket(status);
   }
   op->priority = priority;
+  op->takes_all = takes_all_;
   op->ticket->describe = [&tensor, weak = std::weak_ptr(op)] {
     const auto live = weak.lock();
     return live ? DescribeOp(tensor, *live) : std::string("operation ended");
@@ -281,7 +286,7 @@ void ChunkPipeline::SendFrame(WorkerChunk& chunk, FrameType type,
   const Chunk& plan = chunk.plan();
   FrameHeader header = links_.Addressed(
       plan.server, {.type = type,
-                    .flags = FlagsOf(op.kind),
+                    .flags = FlagsOf(op),
                     .priority = op.priority,
                     .key = op.key,
                     .chunk = plan.index,
@@ -496,13 +501,14 @@ absl::StatusOr<Bytes> ChunkPipeline::ReplyTarget(WorkerChunk& chunk,
       is_bare ? chunk.codec->CheckBareReply(reply)
               : chunk.codec->CheckReply(reply, header.payload_bytes, is_value);
   const bool is_push = op.kind == OpKind::kPush || op.kind == OpKind::kPushPull;
+  const bool drops = options_.drop_slowest > 0;
   if (status.ok() && is_bare && header.payload_bytes > 0) {
     status = absl::InvalidArgumentError(absl::StrCat(
         "answer of ", header.payload_bytes, " bytes; none were expected"));
   } else if (status.ok() && traits_.is_async && is_push &&
              header.type != FrameType::kAgree) {
     status = CheckStaleness(header.contributors, options_.max_staleness);
-  } else if (status.ok() && !is_bare &&
+  } else if (status.ok() && !is_bare && !(drops && is_push) &&
              header.contributors != engine_.num_contributors) {
     status = absl::InvalidArgumentError(
         absl::StrCat("answer of ", header.contributors, " contributors; ",
@@ -545,7 +551,10 @@ void ChunkPipeline::OnAnswer(const FrameHeader& header, ConstBytes bytes,
   const OpKind kind = chunk.op->kind;
   if (header.type != FrameType::kAgree &&
       (kind == OpKind::kPush || kind == OpKind::kPushPull)) {
-    if (traits_.is_async) staleness_.Add(header.contributors);
+    const uint16_t late = header.contributors;
+    const bool drops = options_.drop_slowest > 0;
+    if (drops) chunk.num_rounds = header.step + std::max<uint16_t>(1, late);
+    if (traits_.is_async || drops) staleness_.Add(late);
     if (counts_traffic_) {
       answer_times_.Add(static_cast<size_t>(chunk.plan().server),
                         chunk.plan().num_elems, Clock::now() - chunk.sent_at);

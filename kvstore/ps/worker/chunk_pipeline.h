@@ -33,6 +33,8 @@ class ChunkPipeline {
   void Close() { pool_ = nullptr; }
   // Switches the counting of frames on or off.
   void CountTraffic(bool counts) { counts_traffic_ = counts; }
+  // Whether the rounds of pushes from now on wait for all.
+  void TakeAll(bool takes_all) { takes_all_ = takes_all; }
   // What it knows of StoreStats.
   StoreStats stats() const;
   // What it knows beyond that: by codec, by operation and of tensors.
@@ -88,6 +90,7 @@ class ChunkPipeline {
   const TensorTable& tensors_;
   const std::shared_ptr<FlightRecorder> recorder_;
   std::atomic<bool> counts_traffic_{false};
+  std::atomic<bool> takes_all_{false};
   Traffic pushed_;
   Traffic pulled_;
   RoundTimes times_;

@@ -62,6 +62,7 @@ DistWorker::DistWorker(const StoreOptions& options, const StoreTraits& traits,
       links_(group, failure_, *this, recorder_),
       questions_(links_, failure_, group.options().operation_timeout),
       codecs_(tensors_),
+      backups_(tensors_, pipeline_),
       states_(traits_, group, config_, engine_, tensors_, questions_,
               failure_) {
   group_.OnFailure([this](const absl::Status& why) { failure_.Set(why); });
@@ -148,6 +149,9 @@ absl::Status DistWorker::CheckInit(std::span<const TensorSpec> tensors,
   }
   RETURN_IF_ERROR(CheckChunkElems(options_.chunk_elems));
   RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer, tensors));
+  if (options_.drop_slowest > 0) {
+    RETURN_IF_ERROR(CheckDropSlowest(config_.compression, config_.optimizer));
+  }
   if (traits_.is_async) {
     RETURN_IF_ERROR(CheckAsync(config_.compression, config_.optimizer,
                                options_.max_staleness));
@@ -161,6 +165,7 @@ absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
   config_.chunk_elems = options_.chunk_elems;
   config_.has_values = !values.empty();
   config_.is_async = traits_.is_async;
+  config_.drop_slowest = options_.drop_slowest;
   if (traits_.is_async) config_.max_staleness = options_.max_staleness;
   const size_t first = tensors_.size();
   RETURN_IF_ERROR(

@@ -14,6 +14,7 @@
 #include "kvstore/ps/worker/chunk_pipeline.h"
 #include "kvstore/ps/worker/server_links.h"
 #include "kvstore/ps/worker/server_questions.h"
+#include "kvstore/ps/worker/worker_backups.h"
 #include "kvstore/ps/worker/worker_codecs.h"
 #include "kvstore/ps/worker/worker_device.h"
 #include "kvstore/ps/worker/worker_states.h"
@@ -53,6 +54,9 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   CodecControl& codecs() override { return codecs_; }
   std::string transport_details() const override { return links_.details(); }
   StateAccess* states() override { return &states_; }
+  Backups* backups() override {
+    return options_.drop_slowest > 0 ? &backups_ : nullptr;
+  }
   StoreStats stats() const override;
   void Collect(MetricsPage& page) const override;
   void Close() override;
@@ -94,6 +98,7 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   ServerLinks links_;
   ServerQuestions questions_;
   WorkerCodecs codecs_;
+  WorkerBackups backups_;
   WorkerStates states_;
   mutable Mutex mutex_;  // guards devices_
 };

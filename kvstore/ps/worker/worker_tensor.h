@@ -53,6 +53,7 @@ struct WorkerOp {
   uint64_t step = 0;  // rounds of this tensor, or broadcasts, before this one
   BorrowedMemory memory;
   int priority = 0;
+  bool takes_all = false;  // its round waits for all: Backups::TakeAll
   const TimePoint started = Clock::now();
   ChunkWish wish;
   std::shared_ptr<WorkerRows> rows = nullptr;  // null: of the whole tensor
@@ -147,6 +148,8 @@ struct WorkerChunk {
   ReplyRecord record;
   FrameHeaderBytes reply_header{};
   ConstBytes reply_payload;
+  // Rounds that had ended at the last answer, where servers drop the slowest.
+  std::atomic<uint64_t> num_rounds{0};
   std::atomic<ChunkPhase> phase{ChunkPhase::kIdle};
   std::shared_ptr<WorkerOp> op;
 

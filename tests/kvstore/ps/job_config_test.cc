@@ -91,6 +91,11 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_TRUE(out->has_values);
   EXPECT_TRUE(out->is_async);
   EXPECT_EQ(out->max_staleness, 7);
+  EXPECT_EQ(out->drop_slowest, 0);
+  JobConfig sync = Sample();
+  sync.is_async = false;
+  sync.drop_slowest = 3;
+  EXPECT_EQ(ParseJobConfig(SerializeJobConfig(sync), kPlenty)->drop_slowest, 3);
 }
 
 TEST(JobConfig, RefusesEveryMissingOrMistypedField) {
@@ -146,7 +151,9 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"has_values", 2},
       {"is_async", 2},
       {"staleness_bound", kMaxStaleness + 2},
-      {"update_on", 0},  // of an asynchronous store
+      {"drop_slowest", -1},
+      {"drop_slowest", 1},  // of an asynchronous store
+      {"update_on", 0},     // as well
   };
   for (const auto& [name, value] : cases) {
     Json changed = Json::parse(SerializeJobConfig(Sample()));
@@ -292,6 +299,7 @@ TEST(Facts, DifferWhereSettingsDo) {
   EXPECT_TRUE(differs([](JobConfig& c) { c.has_values = false; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.is_async = false; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.max_staleness = 8; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.drop_slowest = 1; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.optimizer.adam.beta2 = 0; }));
   EXPECT_TRUE(differs([](JobConfig& c) {  // the last bit of a float counts
     float& value = c.compression.threshold.value;
