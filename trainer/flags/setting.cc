@@ -20,22 +20,11 @@ namespace telegrad {
 namespace {
 
 // Flags that change neither the network nor its samples: who steps, how, when.
-constexpr absl::string_view kRunFlags[] = {"adam-freeze-after",
-                                           "clip-norm",
-                                           "drop-slowest",
-                                           "dtype",
-                                           "early-step",
-                                           "kv-store",
-                                           "local-fragments",
-                                           "local-steps",
-                                           "lr",
-                                           "lr-schedule",
-                                           "max-staleness",
-                                           "mom",
-                                           "optimizer",
-                                           "outer-lr",
-                                           "outer-mom",
-                                           "wd"};
+constexpr absl::string_view kRunFlags[] = {
+    "adam-freeze-after", "clip-norm",       "dtype",       "early-step",
+    "kv-store",          "local-fragments", "local-steps", "lr",
+    "lr-schedule",       "max-staleness",   "mom",         "optimizer",
+    "outer-lr",          "outer-mom",       "wd"};
 
 }  // namespace
 

@@ -16,7 +16,7 @@ using testing::IsOk;
 using testing::StatusIs;
 
 constexpr size_t kBackedElems = 5;
-constexpr auto kRefused = absl::StatusCode::kInvalidArgument;
+constexpr auto kNotTaken = absl::StatusCode::kInvalidArgument;
 
 // One chunk whose weights grow by what is pushed, and its workers' frames.
 class BackedChunk : public AnswerSink {
@@ -182,21 +182,22 @@ TEST(BackupAggregator, RefusesWhatIsNotInOrderAndTakesNothingTwice) {
   BackedChunk chunk(3, 1);
   EXPECT_EQ(All(chunk.Push(0, 0, 1)), Answers());
   EXPECT_EQ(All(chunk.Push(0, 0, 1))[0].worker, -1);
-  EXPECT_THAT(chunk.Push(0, 1, 1), StatusIs(kRefused, "after 0 rounds"));
-  EXPECT_THAT(chunk.Push(1, 1, 1), StatusIs(kRefused, "step of that number"));
+  EXPECT_THAT(chunk.Push(0, 1, 1), StatusIs(kNotTaken, "after 0 rounds"));
+  EXPECT_THAT(chunk.Push(1, 1, 1), StatusIs(kNotTaken, "step of that number"));
   EXPECT_EQ(All(chunk.Push(1, 0, 1)).size(), 2u);
   EXPECT_EQ(All(chunk.Push(2, 0, 1)).size(), 1u);
   EXPECT_EQ(All(chunk.Push(2, 0, 1))[0].worker, -1) << "late ones, too";
-  EXPECT_THAT(chunk.Push(0, 3, 1), StatusIs(kRefused, "after 1 rounds"));
+  EXPECT_THAT(chunk.Push(0, 3, 1), StatusIs(kNotTaken, "after 1 rounds"));
   PushHeader other = BackedChunk::Header(1);
   other.format.codec = static_cast<uint8_t>(CodecId::kTwoBit);
-  EXPECT_THAT(chunk.aggregator().Admit(0, other), StatusIs(kRefused, "codec"));
+  EXPECT_THAT(chunk.aggregator().Admit(0, other), StatusIs(kNotTaken, "codec"));
   other = BackedChunk::Header(1);
   other.settings.mode = CodecMode::kAlternative;
-  EXPECT_THAT(chunk.aggregator().Admit(0, other), StatusIs(kRefused, "mode 3"));
+  EXPECT_THAT(chunk.aggregator().Admit(0, other),
+              StatusIs(kNotTaken, "mode 3"));
   other.settings = {.scale = 3};
-  EXPECT_THAT(chunk.aggregator().Admit(0, other), StatusIs(kRefused, "scale"));
-  EXPECT_THAT(chunk.Pull(0, 2), StatusIs(kRefused, "after 2 steps"));
+  EXPECT_THAT(chunk.aggregator().Admit(0, other), StatusIs(kNotTaken, "scale"));
+  EXPECT_THAT(chunk.Pull(0, 2), StatusIs(kNotTaken, "after 2 steps"));
   EXPECT_THAT(chunk.Pull(0, 1), IsOk());
   EXPECT_EQ(chunk.Take()[0].weights, std::vector<float>(kBackedElems, 2));
 }
@@ -251,7 +252,7 @@ TEST(BackupAggregator, WhatWasEncodedByOtherScalesCountsByThose) {
   PushHeader propose;
   propose.wish.scale = 0;
   for (const int worker : {0, 1}) {
-    EXPECT_THAT(chunk.Push(worker, 0, 1), StatusIs(kRefused, ""));
+    EXPECT_THAT(chunk.Push(worker, 0, 1), StatusIs(kNotTaken, ""));
     EXPECT_THAT(chunk.aggregator().OnPropose(worker, propose, chunk), IsOk());
   }
   EXPECT_EQ(chunk.Take().size(), 2u) << "the first scale, for both";
