@@ -1,0 +1,81 @@
+#include "tests/kvstore/simulation/reference_sums.h"
+
+#include <utility>
+
+namespace telegrad::testing {
+namespace {
+
+constexpr float kThreshold = 0.5f;
+
+OfTensors Zeros(const std::vector<size_t>& sizes) {
+  OfTensors zeros;
+  for (const size_t size : sizes) zeros.emplace_back(size, 0.0f);
+  return zeros;
+}
+
+}  // namespace
+
+float GradientAt(int rank, int64_t step, size_t tensor, size_t i) {
+  const auto mixed = static_cast<uint64_t>(rank + 1) *
+                         static_cast<uint64_t>(step + 3) * (i % 7 + 1) +
+                     5 * tensor + i;
+  return static_cast<float>(static_cast<int>(mixed % 31) - 15) / 16.0f;
+}
+
+ReferenceSums::ReferenceSums(std::string codec, std::vector<size_t> sizes,
+                             int64_t first, OfWorkers residuals)
+    : codec_(std::move(codec)),
+      sizes_(std::move(sizes)),
+      next_(first),
+      residuals_(std::move(residuals)) {
+  kept_[first] = residuals_;
+}
+
+void ReferenceSums::GoTo(int64_t num_steps) {
+  for (; next_ < num_steps; ++next_) {
+    OfTensors& sum = sums_[next_] = Zeros(sizes_);
+    for (size_t rank = 0; rank < residuals_.size(); ++rank) {
+      for (size_t tensor = 0; tensor < sizes_.size(); ++tensor) {
+        for (size_t i = 0; i < sizes_[tensor]; ++i) {
+          float value = GradientAt(static_cast<int>(rank), next_, tensor, i);
+          if (codec_ != "none") {
+            float& residual = residuals_[rank][tensor][i];
+            residual += value;
+            value = residual >= kThreshold    ? kThreshold
+                    : residual <= -kThreshold ? -kThreshold
+                                              : 0.0f;
+            residual -= value;
+          }
+          sum[tensor][i] += value;
+        }
+      }
+    }
+    kept_[next_ + 1] = residuals_;
+  }
+}
+
+const OfTensors& ReferenceSums::Sum(int64_t step) {
+  GoTo(step + 1);
+  return sums_.at(step);
+}
+
+const OfWorkers& ReferenceSums::Residuals(int64_t num_steps) {
+  GoTo(num_steps);
+  return kept_.at(num_steps);
+}
+
+OfWorkers Dealt(const OfWorkers& residuals, int num_workers,
+                const std::vector<size_t>& sizes) {
+  OfWorkers dealt(static_cast<size_t>(num_workers), Zeros(sizes));
+  for (size_t old = 0; old < residuals.size(); ++old) {
+    OfTensors& to = dealt[old % dealt.size()];
+    for (size_t tensor = 0; tensor < sizes.size(); ++tensor) {
+      for (size_t i = 0; i < sizes[tensor]; ++i) {
+        to[tensor][i] += residuals[old][tensor][i];
+      }
+    }
+  }
+  return dealt;
+}
+
+}  // namespace telegrad::testing

@@ -1,0 +1,319 @@
+#include "tests/kvstore/simulation/simulated_job.h"
+
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kvstore/dist_options.h"
+#include "kvstore/job/control/elastic.h"
+#include "kvstore/job/control/scheduler.h"
+#include "kvstore/job/path/worker_group.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/server.h"
+#include "kvstore/states.h"
+#include "tests/kvstore/simulation/job_oracle.h"
+#include "tests/kvstore/simulation/virtual_network.h"
+#include "tests/kvstore/simulation/virtual_world.h"
+
+namespace telegrad::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kPort = 5000;
+constexpr int64_t kStepsPerCheckpoint = 2;
+constexpr float kRate = 0.125f;
+// Far above what any end takes: deadlines of joins, silence and operations.
+constexpr seconds kMost{120};
+
+constexpr ControlTiming kTiming = {.join = seconds(5),
+                                   .heartbeat = milliseconds(200),
+                                   .dead = seconds(2),
+                                   .teardown = seconds(1)};
+
+// A worker's program, as a trainer's: it goes on in the next epoch from the
+// newest checkpoint.
+class SimulatedWorker {
+ public:
+  SimulatedWorker(const Scenario& scenario, const Mutation& mutation,
+                  JobOracle& oracle, DistOptions options)
+      : scenario_(scenario),
+        mutation_(mutation),
+        oracle_(oracle),
+        options_(std::move(options)) {}
+
+  absl::Status Run() {
+    for (;;) {
+      std::optional<int> seat;
+      const absl::Status status = Live(seat);
+      if (status.ok() || !seat.has_value()) return status;
+      options_.wanted_rank = *seat;
+    }
+  }
+  int64_t num_steps() const { return step_; }
+
+ private:
+  absl::Status Live(std::optional<int>& seat) {
+    absl::StatusOr<std::unique_ptr<WorkerGroup>> group = JoinWorkers(options_);
+    if (!group.ok()) {
+      seat = SeatOf(group.status());
+      if (seat.has_value()) oracle_.OnEpochsEnd(group.status());
+      return group.status();
+    }
+    group_ = group->get();
+    step_ = oracle_.OnJoined(group_->membership());
+    const absl::Status status = Train();
+    if (!status.ok()) {
+      seat = group_->seat();
+      if (seat.has_value()) oracle_.OnEpochsEnd(status);
+      if (!seat.has_value()) group_->Fail(status);
+    }
+    store_.reset();
+    return status;
+  }
+
+  absl::Status Train() {
+    ASSIGN_OR_RETURN(store_, MakeKVStore("dist_sync", options_, group_));
+    CompressionConfig compression{
+        .type = scenario_.codec, .reply = ReplyMode::kSum, .has_guard = false};
+    compression.threshold = {.kind = ThresholdSpec::Kind::kAbsolute,
+                             .value = 0.5f};
+    RETURN_IF_ERROR(store_->SetCompression(compression));
+    RETURN_IF_ERROR(store_->SetOptimizer({}));
+    RETURN_IF_ERROR(Restore());
+    while (step_ < scenario_.steps) {
+      RETURN_IF_ERROR(Step());
+      ++step_;
+      if (step_ % kStepsPerCheckpoint == 0) RETURN_IF_ERROR(Save());
+    }
+    oracle_.OnLeaving();
+    store_->Close();
+    return absl::OkStatus();
+  }
+
+  absl::Status Restore() {
+    const SavedState& state = oracle_.At(step_);
+    weights_ = state.weights;
+    std::vector<TensorSpec> tensors;
+    std::vector<TensorView> views;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      tensors.push_back(
+          {.name = absl::StrCat("tensor", i), .num_elems = weights_[i].size()});
+      views.push_back(
+          FloatTensor({reinterpret_cast<std::byte*>(weights_[i].data()),
+                       4 * weights_[i].size()}));
+    }
+    RETURN_IF_ERROR(store_->Init(tensors, views).status());
+    for (Key key = 0; key < state.texts.size(); ++key) {
+      if (mutation_.loses_residuals) break;
+      RETURN_IF_ERROR(RestoreCodec(state, key));
+    }
+    return group_->Gather("restored", "").status();
+  }
+
+  absl::Status RestoreCodec(const SavedState& state, Key key) {
+    CodecStates& codecs = *store_->states()->codec_states();
+    const int rank = group_->rank();
+    const bool is_known = rank < state.workers;
+    const int own = is_known ? rank : 0;
+    const std::vector<std::string>& texts = state.texts[key];
+    const bool is_alike = state.workers == group_->num_workers() &&
+                          state.servers == group_->num_servers();
+    if (is_alike) return codecs.LoadCodec(key, texts[static_cast<size_t>(own)]);
+    OldCodecs old{.num_servers = state.servers, .takes_first = is_known};
+    old.texts.push_back({.rank = own, .text = texts[static_cast<size_t>(own)]});
+    for (int part = rank + group_->num_workers(); part < state.workers;
+         part += group_->num_workers()) {
+      old.texts.push_back(
+          {.rank = part, .text = texts[static_cast<size_t>(part)]});
+    }
+    ASSIGN_OR_RETURN(const std::string text, codecs.RecutCodec(key, old));
+    return codecs.LoadCodec(key, text);
+  }
+
+  absl::Status Step() {
+    Random& random = VirtualWorld::The()->random();
+    std::this_thread::sleep_for(
+        milliseconds(1 + random.NextBelow(30)));  // it computes
+    OfTensors outs = weights_;
+    std::vector<Ticket> tickets;
+    for (size_t tensor = 0; tensor < outs.size(); ++tensor) {
+      Values& out = outs[tensor];
+      for (size_t i = 0; i < out.size(); ++i) {
+        out[i] = GradientAt(group_->rank(), step_, tensor, i);
+      }
+      const Bytes view(reinterpret_cast<std::byte*>(out.data()),
+                       4 * out.size());
+      tickets.push_back(
+          store_->PushPull(static_cast<Key>(tensor), view, view, 0));
+    }
+    absl::Status status;
+    for (Ticket& ticket : tickets) {
+      status.Update(ticket.Wait(Clock::now() + options_.operation_timeout));
+    }
+    RETURN_IF_ERROR(status);
+    for (size_t tensor = 0; tensor < outs.size(); ++tensor) {
+      oracle_.OnStep(group_->membership().epoch, step_, tensor, outs[tensor]);
+      for (size_t i = 0; i < outs[tensor].size(); ++i) {
+        weights_[tensor][i] -= kRate * outs[tensor][i];
+      }
+    }
+    group_->SetStep(step_ + 1);
+    return absl::OkStatus();
+  }
+
+  absl::Status Save() {
+    RETURN_IF_ERROR(group_->Gather("idle", "").status());
+    std::vector<std::string> texts;
+    for (Key key = 0; key < weights_.size() && scenario_.codec != "none";
+         ++key) {
+      ASSIGN_OR_RETURN(texts.emplace_back(),
+                       store_->states()->codec_states()->SaveCodec(key));
+    }
+    oracle_.Save(group_->membership().epoch, step_, group_->rank(), weights_,
+                 std::move(texts));
+    const bool others_wait = group_->rank() == 0 && group_->Newcomers() > 0;
+    ASSIGN_OR_RETURN(
+        const std::vector<std::string> answers,
+        group_->Gather(absl::StrCat("saved ", step_), others_wait ? "1" : ""));
+    oracle_.OnSaved(group_->membership().epoch, step_);
+    if (answers[0].empty()) return absl::OkStatus();
+    return group_->Gather(kLettingIn, "").status();
+  }
+
+  const Scenario& scenario_;
+  const Mutation& mutation_;
+  JobOracle& oracle_;
+  DistOptions options_;
+  WorkerGroup* group_ = nullptr;
+  std::unique_ptr<KVStore> store_;
+  OfTensors weights_;
+  int64_t step_ = 0;
+};
+
+// Its members, and what happens to them.
+class SimulatedJob {
+ public:
+  SimulatedJob(const Scenario& scenario, const Mutation& mutation)
+      : scenario_(scenario), mutation_(mutation), oracle_(scenario) {}
+
+  Outcome Run() {
+    VirtualWorld::Begin(scenario_.seed);
+    VirtualNetwork::The().SetLatency(std::chrono::microseconds(20),
+                                     scenario_.latency);
+    SetFrameFaults({.duplicates = scenario_.duplicates,
+                    .flips = scenario_.flips,
+                    .stale = scenario_.stale,
+                    .blind = mutation_.blind,
+                    .on_wrong = [this](int) { oracle_.OnWrongFrame(); }});
+    StartMembers();
+    for (const Blow& blow : scenario_.blows) {
+      VirtualWorld::The()->At(blow.at, [this, &blow] { Strike(blow); });
+    }
+    VirtualWorld::The()->Await([this] { return AllEnded(); }, kMost);
+    oracle_.JudgeEnd();
+    return oracle_.TakeOutcome();
+  }
+
+ private:
+  DistOptions Options() {
+    DistOptions options;
+    options.scheduler_address = absl::StrCat("127.0.0.1:", kPort);
+    options.timing = kTiming;
+    options.operation_timeout = seconds(30);
+    options.chunk_elems = 32;
+    options.num_threads = 1;
+    TransportOptions& transport = options.path.transport;
+    transport.name = transport.tls = "tcp";
+    transport.congestion = "system";
+    transport.poll = Duration::zero();
+    transport.fault = scenario_.fault;
+    transport.resend = scenario_.resends;
+    options.on_fatal = [this](const FatalEvent& event) {
+      oracle_.OnFatal(event);
+    };
+    return options;
+  }
+
+  void StartMembers() {
+    VirtualWorld& world = *VirtualWorld::The();
+    world.Spawn(world.AddMember(), [this] { RunScheduler(); });
+    for (int rank = 0; rank < scenario_.workers; ++rank) StartWorker(rank);
+    for (int rank = 0; rank < scenario_.servers; ++rank) {
+      const int member = world.AddMember();
+      world.Spawn(member, [this, member, rank] {
+        ServerOptions options{.job = Options()};
+        options.job.wanted_rank = rank;
+        oracle_.OnEnd(member, RunServer(options), 0);
+      });
+    }
+  }
+
+  void RunScheduler() {
+    SchedulerOptions options;
+    options.port = kPort;
+    options.num_workers = scenario_.workers;
+    options.num_servers = scenario_.servers;
+    options.timing = kTiming;
+    const auto scheduler = Scheduler::Start(options);
+    FatalEvent event;
+    const absl::Status status = (*scheduler)->Wait(&event);
+    oracle_.OnEnd(0, status, 0);
+  }
+
+  void StartWorker(int rank) {
+    VirtualWorld& world = *VirtualWorld::The();
+    const int member = world.AddMember();
+    world.Spawn(member, [this, member, rank] {
+      DistOptions options = Options();
+      options.wanted_rank = rank;
+      if (scenario_.is_elastic) options.facts.push_back({kElasticFact, "1"});
+      SimulatedWorker worker(scenario_, mutation_, oracle_, options);
+      const absl::Status status = worker.Run();
+      oracle_.OnEnd(member, status, worker.num_steps());
+    });
+  }
+
+  void Strike(const Blow& blow) {
+    if (oracle_.has_ended(blow.member)) return;
+    VirtualWorld& world = *VirtualWorld::The();
+    switch (blow.kind) {
+      case Blow::Kind::kReplace:
+        return StartWorker(-1);
+      case Blow::Kind::kKill:
+        oracle_.OnBlow(blow);
+        return world.Kill(blow.member);
+      case Blow::Kind::kPause:
+        oracle_.OnBlow(blow);
+        return world.Pause(blow.member, blow.time);
+      case Blow::Kind::kCut:
+        oracle_.OnBlow(blow);
+        VirtualNetwork::The().Cut(
+            blow.member, blow.other,
+            world.Now() + std::chrono::nanoseconds(blow.time).count());
+    }
+  }
+
+  bool AllEnded() {
+    const VirtualWorld& world = *VirtualWorld::The();
+    for (int member = 0; member < world.num_members(); ++member) {
+      if (!world.is_dead(member) && !oracle_.has_ended(member)) return false;
+    }
+    return true;
+  }
+
+  const Scenario scenario_;
+  const Mutation mutation_;
+  JobOracle oracle_;
+};
+
+}  // namespace
+
+Outcome RunScenario(const Scenario& scenario, const Mutation& mutation) {
+  return (new SimulatedJob(scenario, mutation))->Run();  // its threads stay
+}
+
+}  // namespace telegrad::testing
