@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kvstore/trace_ring.h"
 
 namespace telegrad {
 namespace {
@@ -35,13 +36,6 @@ double AskBothClocks() {
   return zero_us;
 }
 
-// Microseconds since 1970 at Clock's zero: processes have one time. Asked once,
-// so that all traces of a process fit to each other.
-double ZeroOfClock() {
-  static const double zero_us = AskBothClocks();
-  return zero_us;
-}
-
 Json Metadata(const char* what, int pid, const char* field,
               const std::string& text) {
   return {{"ph", "M"}, {"name", what}, {"pid", pid}, {"args", {{field, text}}}};
@@ -56,8 +50,32 @@ std::string NameOf(const Timeline::Span& span,
 
 }  // namespace
 
+// It is asked once, so that all traces of a process fit to each other.
+double ZeroOfClockUs() {
+  static const double zero_us = AskBothClocks();
+  return zero_us;
+}
+
+Timeline::Timeline() = default;
+Timeline::~Timeline() = default;
+
+void Timeline::KeepLast(std::unique_ptr<TraceRing> ring) {
+  MutexLock lock(&mutex_);
+  last_ = std::move(ring);
+  keeps_last_ = last_ != nullptr;
+}
+
+void Timeline::ForgetLast() {
+  MutexLock lock(&mutex_);
+  if (last_ != nullptr) last_->Remove();
+  last_ = nullptr;
+  keeps_last_ = false;
+}
+
 void Timeline::Note(const Span& span) {
   MutexLock lock(&mutex_);
+  if (last_ != nullptr) last_->Note(span);
+  if (!is_on_) return;
   if (spans_.size() < kMostSpans) {
     spans_.push_back(span);
   } else {
@@ -75,7 +93,7 @@ std::string ChromeTrace(std::span<const Timeline::Span> spans, int pid,
                         const std::string& process,
                         const std::vector<std::string>& names,
                         uint64_t num_left_out) {
-  const double zero_us = ZeroOfClock();
+  const double zero_us = ZeroOfClockUs();
   Json events = Json::array();
   events.push_back(Metadata("process_name", pid, "name", process));
   const auto add_row = [&](size_t row, const std::string& name) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "kvstore/options.h"
 
 namespace telegrad {
+
+class TraceRing;  // kvstore/trace_ring.h
 
 // Workers and servers make notes of three steps of a training. These are not
 // the first ones, which take longer than the others.
@@ -34,8 +37,19 @@ class Timeline {
     TimePoint end = {};
   };
 
+  Timeline();
+  ~Timeline();
+
   void Switch(bool is_on) { is_on_ = is_on; }
-  bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
+  // From now on every span goes to `ring`, too, whether it is switched on or
+  // not.
+  void KeepLast(std::unique_ptr<TraceRing> ring);
+  // The run has ended well: nobody needs what is kept.
+  void ForgetLast();
+  bool is_on() const {
+    return is_on_.load(std::memory_order_relaxed) ||
+           keeps_last_.load(std::memory_order_relaxed);
+  }
   // Beyond kMostSpans that nobody has taken it is left out.
   void Note(const Span& span);
   // What was noted, which is forgotten; and how many were left out.
@@ -45,7 +59,9 @@ class Timeline {
 
  private:
   std::atomic<bool> is_on_{false};
+  std::atomic<bool> keeps_last_{false};
   Mutex mutex_;
+  std::unique_ptr<TraceRing> last_ ABSL_GUARDED_BY(mutex_);
   std::vector<Span> spans_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_left_out_ ABSL_GUARDED_BY(mutex_) = 0;
 };
@@ -56,6 +72,9 @@ inline void NoteSpan(Timeline* timeline, Key key, uint32_t chunk,
   if (timeline == nullptr || !timeline->is_on()) return;
   timeline->Note({key, chunk, what, begin, Clock::now()});
 }
+
+// Microseconds since 1970 at Clock's zero, so that processes have one time.
+double ZeroOfClockUs();
 
 // Chrome's trace events, an array of JSON: of the process `pid`, called
 // `process`, with a row for each key, each chunk that has spans of its own, and

@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/endian.h"
+#include "kvstore/trace_ring.h"
 #include "tests/kvstore/cluster.h"
 
 namespace telegrad {
@@ -30,6 +34,56 @@ TEST(Timeline, NotesNothingUntilItIsOn) {
   EXPECT_EQ(spans[0].key, 3u);
   EXPECT_LE(spans[0].begin, spans[0].end);
   EXPECT_TRUE(timeline.Take(&left_out).empty());
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(TraceRing, HoldsTheLastSpansWhileTheyAreNoted) {
+  const std::string base = ::testing::TempDir() + "ring-worker3";
+  const std::string path = base + ".last";
+  auto ring = TraceRing::Make(path, 3, "worker3", {"a", "b\xff"}, 2);
+  ASSERT_THAT(ring, IsOk());
+  Timeline timeline;
+  timeline.KeepLast(*std::move(ring));
+  for (uint32_t chunk = 0; chunk < 3; ++chunk) {
+    NoteSpan(&timeline, 1, chunk, "network and server and more of it",
+             Clock::now());
+  }
+  uint64_t left_out = 0;
+  EXPECT_TRUE(timeline.Take(&left_out).empty());  // it is not switched on
+  const std::string text = ReadAll(path);         // as after kill -9
+  EXPECT_EQ(text.substr(0, 16), "telegrad trace 1");
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  const auto begin = LoadLittleEndian<uint64_t>(bytes + 16);
+  EXPECT_EQ(LoadLittleEndian<uint64_t>(bytes + 24), 2U);
+  EXPECT_EQ(LoadLittleEndian<uint64_t>(bytes + 32), 3U);
+  ASSERT_EQ(text.size(), begin + 2 * 48);
+  const Json head = Json::parse(text.substr(40, begin - 40));
+  EXPECT_EQ(head["process"], "worker3");
+  EXPECT_EQ(head["names"].size(), 2U);
+  for (const uint32_t chunk : {1U, 2U}) {
+    const std::byte* at = bytes + begin + 48 * (chunk % 2);
+    EXPECT_EQ(text.substr(begin + 48 * (chunk % 2), 24),
+              "network and server and m");
+    EXPECT_EQ(LoadLittleEndian<uint32_t>(at + 24), 1U);
+    EXPECT_EQ(LoadLittleEndian<uint32_t>(at + 28), chunk);
+    EXPECT_LE(LoadLittleEndian<int64_t>(at + 32),
+              LoadLittleEndian<int64_t>(at + 40));
+  }
+  timeline.ForgetLast();
+  EXPECT_FALSE(timeline.is_on());
+  EXPECT_FALSE(std::ifstream(path).good());
+}
+
+TEST(TraceRing, ARunGoesOnWithoutWhereThereIsNoPlace) {
+  EXPECT_THAT(TraceRing::Make("/none/such.last", 0, "worker0", {}),
+              testing::StatusIs(absl::StatusCode::kNotFound, "/none/such"));
+  Timeline timeline;
+  KeepLastIn(timeline, "/none/such", 0, "worker0", {});
+  EXPECT_FALSE(timeline.is_on());
 }
 
 TEST(Timeline, IsAChromeTraceWithARowForEachKeyAndChunk) {

@@ -325,6 +325,67 @@ class Timelines(unittest.TestCase):
             with self.assertRaisesRegex(Refused, "a-worker0.json is no trace"), \
                     contextlib.redirect_stdout(io.StringIO()):
                 timelines.merge_folder(folder)
+    @staticmethod
+    def ring(name, pid, most, spans):
+        """As kvstore/trace_ring.h has it: (what, key, chunk, begin, end), times in ns."""
+        head = json.dumps({"pid": pid, "process": name, "zero_us": 1e6,
+                           "names": ["w"]}).encode() + b"  "
+        ring = bytearray(48 * most)
+        for number, span in enumerate(spans):
+            timelines._SPAN.pack_into(ring, 48 * (number % most), *span)
+        return timelines._HEAD.pack(b"telegrad trace 1", 40 + len(head), most,
+                                    len(spans)) + head + ring
+
+    def test_the_last_steps_of_who_was_killed_are_merged(self):
+        folder = self.folder_of(0, 0)
+        spans = [(b"network and server", 0, 0, 1000 * step, 1000 * step + 400)
+                 for step in range(7)]
+        spans += [(b"wait", 0xffffffff, 0xffffffff, 7000, 7100),
+                  (b"", 0, 0, 0, 0), (b"encode", 0, 1, 50, 40)]  # half written
+        for name in ("worker0", "worker1"):
+            path = os.path.join(folder, f"2bit-seed0-{name}")
+            os.remove(os.path.join(folder, f"2bit-seed0-{name}.json"))
+            with open(f"{path}.last", "wb") as file:
+                file.write(self.ring(name, int(name[-1]), 8, spans))
+        said, _ = self.merged(folder)
+        self.assertIn("the last steps of worker0, worker1, which had no good end", said)
+        with open(os.path.join(folder, "2bit-seed0-all.json"), encoding="utf-8") as file:
+            events = json.load(file)
+        mine = [each for each in events if each["pid"] == 1]
+        self.assertEqual([(each["name"], each["ts"], each["dur"]) for each in mine
+                          if each["ph"] == "X"],
+                         [("network and server", 1e6 + step, 0.4) for step in range(2, 7)]
+                         + [("wait", 1e6 + 7, 0.1)])
+        self.assertEqual([each["args"]["name"] for each in mine if each["ph"] == "M"],
+                         ["worker1", "w, chunk 0", "step"])
+
+    def test_a_ring_that_is_none_is_refused(self):
+        whole = self.ring("worker0", 0, 2, [(b"send", 0, 0, 1, 2)])
+        for data in (b"", whole[:20], whole[:-1], b"x" + whole[1:],
+                     whole[:16] + b"\xff" * 8 + whole[24:], whole.replace(b"{", b"[", 1),
+                     whole.replace(b"zero_us", b"zero-us")):
+            with tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "a-server0.last"), "wb") as file:
+                    file.write(data)
+                with self.assertRaisesRegex(Refused, "a-server0.last is no trace"):
+                    timelines.merge_folder(folder)
+
+    def test_chunks_of_a_cut_job_are_aligned_one_by_one(self):
+        """Of one chunk the server has summed a step more, of another one less."""
+        def trace(stage, rows, ahead, is_ring=True):
+            return timelines.Trace([{"pid": 0}], {
+                (row, stage): [(begin + ahead, begin + ahead + length) for begin in starts]
+                for row, (starts, length) in rows.items()}, is_ring)
+        steps = [10_000.0 * step for step in range(5)]
+        worker = trace("network and server", {"a": (steps[:3], 500), "b": (steps[:4], 500)}, 0)
+        for ahead in (0.0, 3000.0):
+            server = trace("sum", {"a": ([each + 200 for each in steps[:4]], 50),
+                                   "b": ([each + 200 for each in steps[:3]], 50)}, ahead)
+            found = timelines.offsets_of({"worker0": worker, "server0": server})["server0"]
+            self.assertLessEqual(abs(found - ahead), 250)
+
+    def test_a_folder_without_traces_is_refused(self):
+        folder = self.folder_of(0, 0)
         with self.assertRaisesRegex(Refused, "no traces"):
             timelines.merge_folder(os.path.join(folder, "none"))
 

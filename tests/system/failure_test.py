@@ -1,5 +1,6 @@
 """Members that die, stop or are interrupted: everyone learns it in time."""
 
+import json
 import os
 import pickle
 import select
@@ -10,10 +11,11 @@ import sys
 import time
 import unittest
 
-from harness import BINARY, ENDLESS, SystemTest, processes_in, wait_until
+from harness import BINARY, ENDLESS, SHORT, SystemTest, processes_in, wait_until
 
 # Promised: seen within 10 s, by everyone.
 KILL_SECONDS = 10
+LAUNCH = os.path.join(os.path.dirname(__file__), "..", "..", "python", "telegrad-launch")
 DEAD_TIMEOUT = 10  # --dead-timeout without the flag
 MEMBERS = {"worker 0": "worker/0", "worker 1": "worker/1",
            "worker 2": "worker/2", "server 0": "server/0", "scheduler": "scheduler"}
@@ -114,6 +116,35 @@ class Failure(SystemTest):
         self.assertEqual(self.wait(run, KILL_SECONDS), 23, run.output())
         self.assertTrue(self.check_fatal_line(run, "server 0", 23)[
             "message"].endswith("; --resume goes on from saved"), run.output())
+
+    def test_timelines_hold_the_last_steps(self):
+        self.kill_member("worker 1", 20, "--gc-type", "2bit", "--timeline", "traces")
+        names = ["server0", "worker0", "worker1"]
+        self.assertEqual(sorted(os.listdir(self.path("traces"))),
+                         [f"2bit-seed0-{name}.last" for name in names])
+        merged = subprocess.run(
+            [sys.executable, "-B", LAUNCH, "--merge-timelines", self.path("traces")],
+            text=True, capture_output=True, check=False, timeout=60)
+        self.assertEqual(merged.returncode, 0, merged.stderr)
+        self.assertIn("clocks set back: none", merged.stdout)
+        with open(self.path("traces", "2bit-seed0-all.json")) as file:
+            events = json.load(file)
+        ends = {}
+        for event in events:
+            if event["ph"] == "X":
+                last = ends.setdefault(event["pid"], {})
+                last[event["name"]] = event["ts"] + event["dur"]
+        self.assertEqual(sorted(ends), [0, 1, 100000])
+        self.assertLessEqual({"forward and backward", "encode", "send", "decode", "apply"},
+                             set(ends[1]))
+        # The step in which it died is there, of all.
+        newest = max(max(each.values()) for each in ends.values())
+        for member, last in ends.items():
+            self.assertLess(newest - max(last.values()), 5e6, member)
+        self.run_to_end([*SHORT, "--gc-type", "2bit", "--timeline", "traces"])
+        self.assertEqual(sorted(os.listdir(self.path("traces"))),
+                         ["2bit-seed0-all.json"] +
+                         [f"2bit-seed0-{name}.json" for name in names])
 
     def test_killed_worker_of_allreduce_is_named(self):
         run = self.start_endless("--kv-store", "allreduce")

@@ -157,6 +157,11 @@ void RunPlan::ShowChunks(std::span<const TensorSpec> tensors) {
 absl::Status RunPlan::Start(std::span<const TensorSpec> tensors,
                             const std::string& choice) {
   context_->tensors.assign(tensors.begin(), tensors.end());
+  const std::string base = TraceBaseOf(*context_);
+  if (!base.empty()) {
+    context_->timeline.KeepLast(base, context_->store.group().rank(),
+                                context_->tensors);
+  }
   return context_->setting.is_auto ? StartAuto(tensors, choice)
                                    : absl::OkStatus();
 }

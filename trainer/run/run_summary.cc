@@ -137,12 +137,10 @@ absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
 absl::Status FillTimeline(RunContext& context, RunSummary& summary) {
   context.timeline.Finish();
   summary.timeline = context.timeline.Summary(context.tensors);
-  const std::string prefix = TracePrefix(context.options.laboratory.timeline,
-                                         context.setting.name, context.seed);
-  if (prefix.empty()) return absl::OkStatus();
-  const int rank = context.store.group().rank();
-  return context.timeline.Write(absl::StrCat(prefix, "-worker", rank, ".json"),
-                                rank, context.tensors);
+  const std::string base = TraceBaseOf(context);
+  if (base.empty()) return absl::OkStatus();
+  return context.timeline.Write(base, context.store.group().rank(),
+                                context.tensors);
 }
 
 }  // namespace
@@ -172,6 +170,14 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
     }
   }
   return config;
+}
+
+std::string TraceBaseOf(const RunContext& context) {
+  const std::string prefix = TracePrefix(context.options.laboratory.timeline,
+                                         context.setting.name, context.seed);
+  return prefix.empty()
+             ? ""
+             : absl::StrCat(prefix, "-worker", context.store.group().rank());
 }
 
 void RunContext::Warn(const Straggler& straggler, int64_t step) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
+#include "kvstore/trace_ring.h"
 
 namespace telegrad {
 namespace {
@@ -22,6 +23,12 @@ std::vector<bool> Largest(const std::vector<TensorSpec>& tensors, size_t most) {
   return is_large;
 }
 
+std::vector<std::string> NamesOf(const std::vector<TensorSpec>& tensors) {
+  std::vector<std::string> names;
+  for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
+  return names;
+}
+
 }  // namespace
 
 std::string TracePrefix(const std::string& folder, const std::string& setting,
@@ -30,6 +37,12 @@ std::string TracePrefix(const std::string& folder, const std::string& setting,
   std::string name = absl::StrCat(setting, "-seed", seed);
   std::ranges::replace(name, '/', '_');
   return absl::StrCat(folder, "/", name);
+}
+
+void StepTimeline::KeepLast(const std::string& base, int rank,
+                            const std::vector<TensorSpec>& tensors) {
+  KeepLastIn(timeline_, base, rank, absl::StrCat("worker", rank),
+             NamesOf(tensors));
 }
 
 void StepTimeline::BeforeStep() {
@@ -71,13 +84,12 @@ std::vector<StageSpan> StepTimeline::Summary(
   return stages;
 }
 
-absl::Status StepTimeline::Write(const std::string& path, int rank,
+absl::Status StepTimeline::Write(const std::string& base, int rank,
                                  const std::vector<TensorSpec>& tensors) const {
-  std::vector<std::string> names;
-  for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
+  timeline_.ForgetLast();
   return WriteFileAtomically(
-      path, ChromeTrace(spans_, rank, absl::StrCat("worker", rank), names,
-                        num_left_out_));
+      base + ".json", ChromeTrace(spans_, rank, absl::StrCat("worker", rank),
+                                  NamesOf(tensors), num_left_out_));
 }
 
 }  // namespace telegrad

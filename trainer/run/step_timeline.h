@@ -10,7 +10,7 @@
 
 namespace telegrad {
 
-// What files of a run's traces begin with; empty where there are none.
+// What the files of a run's traces begin with; empty where there are none.
 std::string TracePrefix(const std::string& folder, const std::string& setting,
                         uint64_t seed);
 
@@ -21,6 +21,10 @@ class StepTimeline {
 
   explicit StepTimeline(Timeline& timeline) : timeline_(timeline) {}
 
+  // When the tensors are known: a worker's last steps are in BASE.last until
+  // the run has ended well.
+  void KeepLast(const std::string& base, int rank,
+                const std::vector<TensorSpec>& tensors);
   void BeforeStep();
   // After the last step, when all its tensors have come; Summary() and Write()
   // follow.
@@ -33,8 +37,8 @@ class StepTimeline {
   // The step in the middle, from its begin to the next one's: of what has no
   // tensor ("step"), and of the largest tensors. Of too short a run nothing.
   std::vector<StageSpan> Summary(const std::vector<TensorSpec>& tensors) const;
-  // All of it as a Chrome trace of process `rank`.
-  absl::Status Write(const std::string& path, int rank,
+  // All of it as a Chrome trace of process `rank`, in BASE.json.
+  absl::Status Write(const std::string& base, int rank,
                      const std::vector<TensorSpec>& tensors) const;
 
  private:

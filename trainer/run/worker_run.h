@@ -92,6 +92,10 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
                          RunSummary& summary);
 
+// What this worker's files of --timeline begin with; empty where there are
+// none.
+std::string TraceBaseOf(const RunContext& context);
+
 // The first of details that commas separate; some have commas in parentheses.
 std::string FirstOf(const std::string& details);
 // ", encryption on: 2 sealed" of them; empty: none are.

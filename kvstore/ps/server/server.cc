@@ -153,6 +153,7 @@ absl::Status DistServer::HandleDeclaration(Session& session,
                                            ConstBytes payload) {
   const size_t first = tensors_->names().size();
   RETURN_IF_ERROR(tensors_->Apply(header, payload));
+  timeline_.KeepLast(rank_, tensors_->names());
   for (size_t key = first; recorder_ && key < tensors_->names().size(); ++key) {
     recorder_->SetName(static_cast<uint32_t>(key), tensors_->names()[key]);
   }

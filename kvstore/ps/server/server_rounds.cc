@@ -91,7 +91,7 @@ absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
     ArrivedPush& arrived = chunk.pushes[static_cast<size_t>(session.worker)];
     arrived.dense = {};
     arrived.round = push.step;
-    arrived.began = timeline_.Begin(push.step);
+    arrived.began = timeline_.Begin();
     if (!is_rows) return admission.target;
     arrived.dense = admission.target;
     ASSIGN_OR_RETURN(arrived.arriving, Buffer::Create(header.payload_bytes));
@@ -189,7 +189,7 @@ void DistServer::HandlePush(Session& session, const FrameHeader& header,
 absl::StatusOr<bool> DistServer::CheckPush(const ArrivedPush& push) {
   const Chunk& chunk = push.chunk->aggregator->chunk();
   const uint64_t round = push.round;
-  const TimePoint begin = timeline_.Begin(round);
+  const TimePoint begin = timeline_.Begin();
   const absl::StatusOr<bool> is_due = TakePush(push, has_far_workers_);
   timeline_.End(chunk, round, is_due.ok() && *is_due ? "sum" : "check", begin);
   return is_due;

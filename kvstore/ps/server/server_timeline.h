@@ -12,7 +12,8 @@
 namespace telegrad {
 
 // Notes what a server does in the rounds of each chunk that are the noted steps
-// of a training (kvstore/timeline.h). Any thread.
+// of a training (kvstore/timeline.h), and in a ring of its own the last ones,
+// for a job that does not end well. Any thread.
 class ServerTimeline {
  public:
   // The first process number in traces, which no worker has, so that traces of
@@ -22,25 +23,30 @@ class ServerTimeline {
   // Nothing is noted where `prefix` is empty.
   explicit ServerTimeline(std::string prefix);
 
-  bool notes(uint64_t round) const {
-    return !prefix_.empty() && round >= kFirstNotedStep &&
-           round < kFirstNotedStep + kNumNotedSteps;
-  }
-  // When a stage begins; without meaning in rounds that are not noted.
-  TimePoint Begin(uint64_t round) const {
-    return notes(round) ? Clock::now() : TimePoint();
+  // When the tensors are known, and again when there are more. Without `prefix`
+  // nothing is done.
+  void KeepLast(int rank, const std::vector<std::string>& names);
+  // When a stage begins; without meaning where nothing is noted.
+  TimePoint Begin() const {
+    return prefix_.empty() ? TimePoint() : Clock::now();
   }
   void End(const Chunk& chunk, uint64_t round, const char* stage,
            TimePoint begin);
-  // Called when a frame has left; null in rounds that are not noted.
+  // Called when a frame has left; null where nothing is noted.
   std::function<void()> EndsWhenSent(const Chunk& chunk, uint64_t round);
 
   // The Chrome trace PREFIX-server<rank>.json; `names` by key.
   absl::Status Write(int rank, const std::vector<std::string>& names);
 
  private:
+  static bool IsNoted(uint64_t round) {
+    return round >= kFirstNotedStep && round < kFirstNotedStep + kNumNotedSteps;
+  }
+  std::string PathOf(int rank, const char* ending) const;
+
   const std::string prefix_;
   Timeline notes_;
+  Timeline last_;
 };
 
 }  // namespace telegrad
