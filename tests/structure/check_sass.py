@@ -30,7 +30,8 @@ NARROW = {
     "TakeKernel", "WriteListKernel",
 }
 # Of families, in which packed sums are decoded by words.
-NARROW_IN = {("radix.cu.o", "PackedDecodeKernel")}
+NARROW_IN = {("radix.cu.o", "PackedDecodeKernel"),
+             ("radix.cu.o", "PackedDecodeManyKernel")}
 
 # 128-bit loads that an instance has without a store between them: the compiler
 # moves none over a store that may be of the same memory.
