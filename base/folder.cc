@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,7 @@
 #include "base/log.h"
 #include "base/of_flag.h"
 #include "base/resource_limit.h"
+#include "base/status_macros.h"
 
 namespace telegrad {
 namespace {
@@ -61,6 +63,31 @@ absl::Status MakeFolder(absl::string_view flag, const std::string& directory) {
   }
   if (!error) return absl::OkStatus();
   return OfFlag(flag, directory, absl::InvalidArgumentError(error.message()));
+}
+
+absl::Status MakeLastingFolder(absl::string_view flag,
+                               const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> holders;  // get a new name each
+  std::error_code error;
+  for (fs::path at = fs::absolute(directory, error);
+       !error && at.has_relative_path() && !fs::exists(at, error);
+       at = at.parent_path()) {
+    holders.push_back(at.parent_path());
+  }
+  RETURN_IF_ERROR(MakeFolder(flag, directory));
+  for (const fs::path& holder : holders) {
+    const absl::Status status = SyncFolder(holder.string());
+    if (!status.ok()) LogWarning(flag, " ", directory, ": ", status.message());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SyncFolder(const std::string& path) {
+  const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.is_open() && fsync(folder.get()) == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("fsync ", path, ": ", std::strerror(errno)));
 }
 
 absl::StatusOr<std::unique_ptr<HeldFolder>> HeldFolder::Take(

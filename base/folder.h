@@ -15,6 +15,14 @@ namespace telegrad {
 // absent. InvalidArgument: it cannot be made, or nothing can be written there.
 absl::Status MakeFolder(absl::string_view flag, const std::string& directory);
 
+// MakeFolder for what a power cut must not take: new names are on the disk
+// afterwards. Where that cannot be had, it is logged.
+absl::Status MakeLastingFolder(absl::string_view flag,
+                               const std::string& directory);
+
+// Which names a folder has is on the disk afterwards. Unavailable: it is not.
+absl::Status SyncFolder(const std::string& path);
+
 // Keeps a folder for this process and those that it starts, until the last of
 // them has ended, however that was: a locked file in it, .FLAG.lock, that says
 // who they are. It locks over NFS, too; where a file system has no locks, that

@@ -1,11 +1,6 @@
 #include "trainer/checkpoint/checkpoint_folder.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "base/atomic_file.h"
+#include "base/folder.h"
 #include "base/input_file.h"
 #include "base/json_fields.h"
 #include "base/of_flag.h"
@@ -41,16 +37,6 @@ constexpr size_t kMostParts = 65536;
 
 std::string NameOf(int64_t step) {
   return absl::StrFormat("%s%012d", kPrefix, step);
-}
-
-absl::Status SyncFolder(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool is_synced = fd >= 0 && fsync(fd) == 0;
-  const int code = errno;
-  if (fd >= 0) close(fd);
-  if (is_synced) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("fsync ", path, ": ", std::strerror(code)));
 }
 
 absl::StatusOr<std::string> HashOfFile(const std::string& path) {

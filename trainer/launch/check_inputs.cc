@@ -185,7 +185,7 @@ absl::Status MakeFolders(const TrainOptions& options,
     return absl::OkStatus();
   }
   if (!options.checkpoint.empty()) {
-    RETURN_IF_ERROR(MakeFolder("--checkpoint", options.checkpoint));
+    RETURN_IF_ERROR(MakeLastingFolder("--checkpoint", options.checkpoint));
   }
   if (placement.rank > 0) return absl::OkStatus();
   return MakeFolder("--out", options.out);
