@@ -63,17 +63,11 @@ ConstBytes ValueOf(WorkerChunk& chunk) {
 }
 
 uint16_t FlagsOf(const WorkerOp& op) {
-  const uint16_t all = op.takes_all ? kFlagTakesAll : 0;
-  switch (op.kind) {
-    case OpKind::kPush:
-      return static_cast<uint16_t>(kFlagNoReply | all);
-    case OpKind::kPushPull:
-      return all;
-    case OpKind::kTakeValue:
-      return kFlagNextValue;
-    default:
-      return 0;
-  }
+  if (op.kind == OpKind::kTakeValue) return kFlagNextValue;
+  const bool is_push = op.kind == OpKind::kPush;
+  if (!is_push && op.kind != OpKind::kPushPull) return 0;
+  return static_cast<uint16_t>((is_push ? kFlagNoReply : 0) |
+                               (op.takes_all ? kFlagTakesAll : 0));
 }
 
 bool IsAnswer(FrameType type) {
@@ -177,7 +171,7 @@ Ticket ChunkPipeline::Start(OpKind kind, Key key, TensorViews grads,
     if (!status.ok()) return FinishedTicket(status);
   }
   op->priority = priority;
-  op->takes_all = takes_all_;
+  op->takes_all = switches_.takes_all;
   op->ticket->describe = [&tensor, weak = std::weak_ptr(op)] {
     const auto live = weak.lock();
     return live ? DescribeOp(tensor, *live) : std::string("operation ended");
@@ -299,7 +293,7 @@ void ChunkPipeline::SendFrame(WorkerChunk& chunk, FrameType type,
     record.format = FormatOfRows(*row_codec);
   }
   Write(record, header);
-  if (counts_traffic_) {
+  if (switches_.counts_traffic) {
     ++num_frames_;
     size_t raw_bytes = 0;
     if (header.type == FrameType::kPush) {
@@ -437,7 +431,7 @@ void ChunkPipeline::FinishPart(WorkerTensor& tensor, WorkerOp& op) {
   if (op.parts_left.fetch_sub(1) != 1) return;
   if (op.kind == OpKind::kPull && op.rows != nullptr) op.rows->Give(tensor, op);
   const std::shared_ptr<Ticket::State> ticket = op.ticket;
-  if (counts_traffic_) times_.Add(op, 4 * tensor.spec().num_elems);
+  if (switches_.counts_traffic) times_.Add(op, 4 * tensor.spec().num_elems);
   if (recorder_) recorder_->End(op.key);
   const auto ended = tensor.turns.End(op);  // lives until here
   ticket->Finish(absl::OkStatus());
@@ -534,7 +528,7 @@ absl::StatusOr<Bytes> ChunkPipeline::ReplyTarget(WorkerChunk& chunk,
 void ChunkPipeline::OnAnswer(const FrameHeader& header, ConstBytes bytes,
                              Bytes payload) {
   WorkerChunk& chunk = *tensors_[header.key].chunks[header.chunk];
-  if (counts_traffic_) {
+  if (switches_.counts_traffic) {
     ++num_frames_;
     const bool has_result =
         header.type == FrameType::kReply || header.type == FrameType::kValue;
@@ -555,7 +549,7 @@ void ChunkPipeline::OnAnswer(const FrameHeader& header, ConstBytes bytes,
     const bool drops = options_.drop_slowest > 0;
     if (drops) chunk.num_rounds = header.step + std::max<uint16_t>(1, late);
     if (traits_.is_async || drops) staleness_.Add(late);
-    if (counts_traffic_) {
+    if (switches_.counts_traffic) {
       answer_times_.Add(static_cast<size_t>(chunk.plan().server),
                         chunk.plan().num_elems, Clock::now() - chunk.sent_at);
     }

@@ -31,10 +31,12 @@ class ChunkPipeline {
   void Open();
   // When the io thread has ended.
   void Close() { pool_ = nullptr; }
-  // Switches the counting of frames on or off.
-  void CountTraffic(bool counts) { counts_traffic_ = counts; }
-  // Whether the rounds of pushes from now on wait for all.
-  void TakeAll(bool takes_all) { takes_all_ = takes_all; }
+  struct Switches {
+    std::atomic<bool> counts_traffic{false};  // frames are counted
+    std::atomic<bool> takes_all{
+        false};  // rounds of pushes wait for all workers
+  };
+  Switches& switches() { return switches_; }
   // What it knows of StoreStats.
   StoreStats stats() const;
   // What it knows beyond that: by codec, by operation and of tensors.
@@ -89,8 +91,7 @@ class ChunkPipeline {
   const EngineConfig& engine_;
   const TensorTable& tensors_;
   const std::shared_ptr<FlightRecorder> recorder_;
-  std::atomic<bool> counts_traffic_{false};
-  std::atomic<bool> takes_all_{false};
+  Switches switches_;
   Traffic pushed_;
   Traffic pulled_;
   RoundTimes times_;

@@ -182,10 +182,10 @@ absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
   }
   // Nobody talks of keys that servers do not know.
   RETURN_IF_ERROR(group_.Gather("declared", "").status());
-  pipeline_.CountTraffic(false);
+  pipeline_.switches().counts_traffic = false;
   if (!values.empty()) RETURN_IF_ERROR(BroadcastValues(first, values));
   RETURN_IF_ERROR(group_.Gather("init", "").status());
-  pipeline_.CountTraffic(true);
+  pipeline_.switches().counts_traffic = true;
   return absl::OkStatus();
 }
 

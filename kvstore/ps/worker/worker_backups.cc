@@ -30,7 +30,7 @@ absl::StatusOr<int64_t> WorkerBackups::CatchUp() {
 
 absl::Status WorkerBackups::TakeAll(bool takes_all) {
   RETURN_IF_ERROR(tensors_.CheckIdle("TakeAll"));
-  pipeline_.TakeAll(takes_all);
+  pipeline_.switches().takes_all = takes_all;
   return absl::OkStatus();
 }
 
