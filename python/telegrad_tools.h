@@ -234,6 +234,10 @@ typedef struct telegrad_operation_request {
    * and, for speed, in each step. 0: no group. */
   int32_t group_size;
   uint64_t group;
+  /* Of an allreduce of op sum or average, by a store: a codec as
+   * docs/codecs.md; "store": what the store's setting has for the name. NULL:
+   * none. */
+  const char* codec;
 } telegrad_operation_request;
 
 TELEGRAD_API void telegrad_operation_request_init(
@@ -244,6 +248,12 @@ TELEGRAD_API void telegrad_operation_request_init(
 TELEGRAD_API int32_t telegrad_operations_create(
     telegrad_job* job, const telegrad_operations_options* options,
     telegrad_operations** operations, telegrad_status* status);
+/* For requests with a codec: a store of the type "allreduce" of the same job,
+ * which outlives the operations and has no keys of its own. Each worker calls
+ * it once, before its first such request. */
+TELEGRAD_API int32_t
+telegrad_operations_use_store(telegrad_operations* operations,
+                              telegrad_store* store, telegrad_status* status);
 /* Memory of the request is the operation's until it is done; the rest is
  * copied. Refused at once: what this worker can see to be wrong, a name that is
  * under way, anything after the end. */

@@ -6,6 +6,7 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "kvstore/operations/request.h"
+#include "kvstore/options.h"
 
 // What is wrong with requests: with one by itself, and of ranks together.
 namespace telegrad::operations {
@@ -40,6 +41,32 @@ absl::Status CheckReduction(const Request& request) {
         "bool has no average and no factors: take op sum, min or max");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckCodec(const Request& request) {
+  if (request.codec.empty()) return absl::OkStatus();
+  if (request.codec.size() > kMaxCodecBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a codec of ", request.codec.size(), " bytes"));
+  }
+  const bool is_taken = request.kind == Kind::kAllreduce &&
+                        (request.op == Op::kSum || request.op == Op::kAverage);
+  if (!is_taken || !IsFloat(request.dtype) ||
+      request.dtype == Dtype::kFloat64) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "codec ", request.codec, " for ", ToString(request.kind), " of op ",
+        ToString(request.op), " of ", ToString(request.dtype),
+        ": it is for allreduces of op sum and average of float32, float16 and "
+        "bfloat16"));
+  }
+  if (request.set != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec ", request.codec, " in process set ", request.set,
+                     ": its sums are those of all ranks"));
+  }
+  return request.codec == kCodecOfStore
+             ? absl::OkStatus()
+             : CheckCodecRules(absl::StrCat("*=", request.codec));
 }
 
 absl::Status CheckSplits(const Request& request, int64_t members) {
@@ -129,10 +156,12 @@ absl::Status CheckRequest(const Request& request, const std::vector<int>& ranks,
                      " requests: both are 0, or none"));
   }
   RETURN_IF_ERROR(CheckShape(request.shape));
+  if (request.kind != Kind::kAllreduce) RETURN_IF_ERROR(CheckCodec(request));
   const auto members = static_cast<int64_t>(ranks.size());
   switch (request.kind) {
     case Kind::kAllreduce:
-      return CheckReduction(request);
+      RETURN_IF_ERROR(CheckReduction(request));
+      return CheckCodec(request);
     case Kind::kBroadcast:
       if (std::find(ranks.begin(), ranks.end(), request.root) != ranks.end()) {
         return absl::OkStatus();
@@ -181,6 +210,9 @@ absl::Status CompareRequests(const std::vector<Peer>& peers) {
   }));
   RETURN_IF_ERROR(Alike(peers, "op", [](const Request& request) {
     return ToString(request.op);
+  }));
+  RETURN_IF_ERROR(Alike(peers, "codec", [](const Request& request) {
+    return request.codec.empty() ? "none" : request.codec;
   }));
   RETURN_IF_ERROR(Alike(peers, "factors", [](const Request& request) {
     return absl::StrCat(request.prescale, " and ", request.postscale);

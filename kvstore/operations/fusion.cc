@@ -24,8 +24,14 @@ bool CanFuse(const Request& request) {
          (request.kind == Kind::kAllreduce && request.op != Op::kAdasum);
 }
 
+// The store fuses what goes by codecs itself.
+bool AreCoded(const Request& a, const Request& b) {
+  return !a.codec.empty() && !b.codec.empty();
+}
+
 // Allgathers are of bytes, whatever their types.
 bool AreAlike(const Request& a, const Request& b) {
+  if (!a.codec.empty() || !b.codec.empty()) return AreCoded(a, b);
   return a.kind == b.kind && a.set == b.set &&
          (a.kind == Kind::kAllgather ||
           (a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale &&
@@ -63,7 +69,8 @@ std::vector<std::vector<Response>> Fuse(std::vector<Response> due,
     before = &request;
     if (like == open.end()) {
       open.push_back({batches.size(), &request, bytes});
-    } else if (goes_on || like->bytes + bytes <= fusion_bytes) {
+    } else if (goes_on || AreCoded(*like->like, request) ||
+               like->bytes + bytes <= fusion_bytes) {
       like->bytes += bytes;
       batches[like->batch].push_back(std::move(response));
       continue;

@@ -54,6 +54,7 @@ void Normalise(const std::vector<int>& ranks, Request* request) {
     request->shape.clear();
     request->dtype = Dtype::kFloat32;
   }
+  if (kind >= Kind::kJoin) request->codec.clear();
   if (kind == Kind::kJoin) request->group = request->group_size = 0;
   if (kind != Kind::kAlltoall && kind != Kind::kAddSet) {
     request->splits.clear();
@@ -145,8 +146,25 @@ absl::StatusOr<int64_t> Operations::Submit(
                            ? -1
                            : static_cast<int>(place - set->second.begin());
     RETURN_IF_ERROR(CheckRequest(request, set->second, member));
+    if (!request.codec.empty() && !runner_->has_store()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("codec ", request.codec, " of \"", request.name,
+                       "\": give the operations a store first (UseStore)"));
+    }
   }
   return queue_.Add(std::move(submission));
+}
+
+absl::Status Operations::UseStore(std::shared_ptr<KVStore> store) {
+  if (!store->traits().hosts_parts ||
+      store->group().num_workers() != world_size_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a store '", store->traits().type, "' of ",
+        store->group().num_workers(), " workers for operations of ",
+        world_size_, ": codecs go by 'allreduce' of the same workers"));
+  }
+  MutexLock lock(&mutex_);
+  return runner_->UseStore(std::move(store), options_.timeout);
 }
 
 absl::StatusOr<int64_t> Operations::Change(Request request) {
@@ -210,6 +228,7 @@ void Operations::Run() {
                        : std::min(2 * patience + std::chrono::microseconds(1),
                                   kMaxPatience);
   }
+  runner_->Drain();
   queue_.Close(status);
   runner_->Close();
 }

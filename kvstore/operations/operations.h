@@ -55,6 +55,10 @@ class Operations {
   // For what comes behind: Poll, Wait, Result, Release, Cancel.
   Queue& queue() { return queue_; }
 
+  // For requests with a codec: of the type "allreduce", of the same workers; it
+  // makes keys of their names. Each rank calls it once, before its first one.
+  absl::Status UseStore(std::shared_ptr<KVStore> store);
+
   // Numbers of process sets count from 1. All ranks call it with the same
   // ranks, which rise. Waits for all.
   absl::StatusOr<int> AddProcessSet(const std::vector<int>& ranks);

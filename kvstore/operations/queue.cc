@@ -4,8 +4,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace telegrad::operations {
+
+absl::StatusOr<std::byte*> PlaceResult(Submission& mine, size_t count) {
+  mine.num_elems = static_cast<int64_t>(count);
+  void* out = mine.out;
+  if (out == nullptr || mine.out_elems != count) {
+    ASSIGN_OR_RETURN(mine.kept,
+                     Buffer::Create(count * SizeOf(mine.request.dtype)));
+    out = mine.kept.data();
+  }
+  mine.result = out;
+  return static_cast<std::byte*>(out);
+}
 
 absl::StatusOr<int64_t> Queue::Add(std::shared_ptr<Submission> submission) {
   const Request& request = submission->request;

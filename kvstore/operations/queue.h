@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,6 +37,9 @@ struct Submission {
   bool is_done = false;
   absl::Status status = {};
 };
+
+// Where the result of `count` elements goes: into `out`, or what `mine` keeps.
+absl::StatusOr<std::byte*> PlaceResult(Submission& mine, size_t count);
 
 // Where callers hand requests to the thread that negotiates. Thread-safe.
 class Queue {

@@ -23,13 +23,14 @@ constexpr std::array kKinds = {"allreduce",
 constexpr std::array kOps = {"sum",     "min",     "max",
                              "product", "average", "adasum"};
 
-// As it goes between ranks; name, shape and splits follow.
+// As it goes between ranks; name, codec, shape and splits follow.
 struct Fixed {
   uint8_t kind, op, dtype, num_dims;
   int32_t set, root, group_size;
   uint64_t group;
   double prescale, postscale;
-  uint32_t name_bytes, num_splits;
+  uint16_t name_bytes, codec_bytes;
+  uint32_t num_splits;
 };
 static_assert(sizeof(Fixed) == 48, "no gaps");
 
@@ -88,9 +89,11 @@ void AppendRequest(const Request& request, std::string* to) {
             static_cast<uint8_t>(request.dtype),
             static_cast<uint8_t>(request.shape.size()), request.set,
             request.root, request.group_size, request.group, request.prescale,
-            request.postscale, static_cast<uint32_t>(request.name.size()),
+            request.postscale, static_cast<uint16_t>(request.name.size()),
+            static_cast<uint16_t>(request.codec.size()),
             static_cast<uint32_t>(request.splits.size())});
   to->append(request.name);
+  to->append(request.codec);
   for (const int64_t value : request.shape) AppendLittleEndian(to, value);
   for (const int64_t value : request.splits) AppendLittleEndian(to, value);
 }
@@ -105,8 +108,9 @@ absl::StatusOr<std::vector<Request>> ParseRequests(absl::string_view bytes) {
         fixed.op >= kOps.size() ||
         SizeOf(static_cast<Dtype>(fixed.dtype)) == 0 ||
         fixed.num_dims > kMaxDims || fixed.name_bytes > kMaxNameBytes ||
-        fixed.num_splits > kMaxSplits ||
+        fixed.codec_bytes > kMaxCodecBytes || fixed.num_splits > kMaxSplits ||
         !reader.Take(fixed.name_bytes, &request.name) ||
+        !reader.Take(fixed.codec_bytes, &request.codec) ||
         !reader.Take(fixed.num_dims, &request.shape) ||
         !reader.Take(fixed.num_splits, &request.splits)) {
       return absl::InvalidArgumentError(absl::StrCat(

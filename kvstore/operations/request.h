@@ -38,6 +38,9 @@ enum class Op : uint8_t {
 };
 const char* ToString(Op op);
 
+// The codec that the store's own setting has for the name.
+constexpr char kCodecOfStore[] = "store";
+
 // What one rank wants and the others compare with what they want.
 struct Request {
   Kind kind = Kind::kAllreduce;
@@ -52,6 +55,8 @@ struct Request {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<int64_t> splits;
+  // An allreduce's: a codec, or kCodecOfStore; "": none.
+  std::string codec = {};
 
   bool operator==(const Request&) const = default;
 };
@@ -66,6 +71,7 @@ int64_t RowElems(const std::vector<int64_t>& shape);
 int64_t RowsOf(int64_t rows, int64_t members, int64_t i);
 
 constexpr size_t kMaxNameBytes = 4096;
+constexpr size_t kMaxCodecBytes = 256;
 constexpr size_t kMaxDims = 64;
 constexpr size_t kMaxSplits = 4096;
 

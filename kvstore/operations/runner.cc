@@ -43,19 +43,6 @@ size_t SumOf(const std::vector<size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), size_t{0});
 }
 
-// Where the result of `count` elements goes.
-absl::StatusOr<std::byte*> Place(Submission& mine, size_t count) {
-  mine.num_elems = static_cast<int64_t>(count);
-  void* out = mine.out;
-  if (out == nullptr || mine.out_elems != count) {
-    ASSIGN_OR_RETURN(mine.kept,
-                     Buffer::Create(count * SizeOf(mine.request.dtype)));
-    out = mine.kept.data();
-  }
-  mine.result = out;
-  return static_cast<std::byte*>(out);
-}
-
 // How one ends that has run.
 absl::Status StatusOf(const Submission& mine) {
   if (mine.out == nullptr || mine.result == mine.out ||
@@ -103,6 +90,7 @@ void Runner::Note(const std::vector<Shared>& mine, const char* what,
                   TimePoint begin) {
   if (!timeline_.is_on()) return;
   const TimePoint now = Clock::now();
+  MutexLock lock(&mutex_);
   for (const Shared& submission : mine) {
     if (submission == nullptr) continue;
     const std::string& name = submission->request.name;
@@ -122,8 +110,35 @@ void Runner::Note(const std::vector<Shared>& mine, const char* what,
 std::string Runner::Trace() {
   uint64_t num_left_out = 0;
   const std::vector<Timeline::Span> spans = timeline_.Take(&num_left_out);
+  MutexLock lock(&mutex_);
   return ChromeTrace(spans, rank_, absl::StrCat("operations of rank ", rank_),
                      names_, num_left_out);
+}
+
+absl::Status Runner::UseStore(std::shared_ptr<KVStore> store,
+                              Duration timeout) {
+  if (has_store()) {
+    return absl::FailedPreconditionError("operations have a store already");
+  }
+  made_coded_ = std::make_unique<Coded>(
+      std::move(store), timeout,
+      [this](const Shared& mine, TimePoint begin, const absl::Status& status) {
+        FinishCoded(mine, begin, status);
+      });
+  coded_ = made_coded_.get();
+  return absl::OkStatus();
+}
+
+void Runner::FinishCoded(const Shared& mine, TimePoint begin,
+                         const absl::Status& status) {
+  Note({mine}, TransferOf(mine->request.kind), begin);
+  queue_.Finish({mine}, [&](const Submission& one) {
+    return status.ok() ? StatusOf(one) : status;
+  });
+}
+
+void Runner::Drain() {
+  if (has_store()) coded_.load()->Drain();
 }
 
 absl::Status Runner::Run(const std::vector<Response>& batch,
@@ -140,6 +155,7 @@ absl::Status Runner::Run(const std::vector<Response>& batch,
   ProcessSet& set = sets_.at(request.set);
   const absl::Status ran = RunBatch(set, batch, mine);
   if (!ran.ok()) return request.set == 0 ? ran : InSet(set.ranks, ran);
+  if (!request.codec.empty()) return absl::OkStatus();  // it goes on
   queue_.Finish(mine, &StatusOf);
   return absl::OkStatus();
 }
@@ -148,6 +164,12 @@ absl::Status Runner::RunBatch(ProcessSet& set,
                               const std::vector<Response>& batch,
                               const std::vector<Shared>& mine) {
   const Request& request = batch.front().agreed->any();
+  if (!request.codec.empty()) {
+    Coded* const coded = coded_;
+    if (coded != nullptr) return coded->Run(batch, mine);
+    return absl::FailedPreconditionError(
+        absl::StrCat("codec ", request.codec, " after a join without a store"));
+  }
   if (request.kind == Kind::kAllreduce && request.op != Op::kAdasum) {
     return Allreduce(set, batch, mine);
   }
@@ -211,7 +233,7 @@ absl::Status Runner::Allreduce(ProcessSet& set,
   Submission* const only = batch.size() == 1 ? mine.front().get() : nullptr;
   if (only == nullptr) return ReduceFused(set, batch, mine);
   const size_t count = ElemsOf(only->request);
-  ASSIGN_OR_RETURN(std::byte* const out, Place(*only, count));
+  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*only, count));
   Copy(only->in, count * SizeOf(only->request.dtype), out);
   const TimePoint begin = Clock::now();
   RETURN_IF_ERROR(Reduce(set, only->request, count, out));
@@ -255,7 +277,7 @@ absl::Status Runner::ReduceFused(ProcessSet& set,
   for (size_t i = 0; i < batch.size(); ++i) {
     const size_t elems = ElemsOf(batch[i].agreed->any());
     if (mine[i] != nullptr) {
-      ASSIGN_OR_RETURN(std::byte* const out, Place(*mine[i], elems));
+      ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine[i], elems));
       Copy(at, elems * size, out);
     }
     at += elems * size;
@@ -268,7 +290,7 @@ absl::Status Runner::RunAdasum(ProcessSet& set, const Request& request,
                                Submission* mine) {
   if (mine == nullptr) return absl::InternalError("adasum after a join");
   const size_t count = ElemsOf(request);
-  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, count));
+  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, count));
   if (count == 0) return absl::OkStatus();
   Copy(mine->in, count * SizeOf(request.dtype), out);
   Scale(request.dtype, request.prescale, count, out);
@@ -285,7 +307,7 @@ absl::Status Runner::Allgather(ProcessSet& set, const Agreed& agreed,
     counts.push_back(ElemsOf(*request));
   }
   const size_t total = SumOf(counts);
-  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, total));
+  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, total));
   if (total == 0) return absl::OkStatus();
   return set.group->Allgatherv(mine->in, out, counts, mine->request.dtype);
 }
@@ -330,7 +352,7 @@ absl::Status Runner::GatherFused(ProcessSet& set,
       mine[i]->rows.push_back(request->shape[0]);
       elems += ElemsOf(*request);
     }
-    ASSIGN_OR_RETURN(std::byte* const out, Place(*mine[i], elems));
+    ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine[i], elems));
     outs.push_back(out);
   }
   const std::byte* from = fusion_.data();
@@ -349,7 +371,7 @@ absl::Status Runner::GatherFused(ProcessSet& set,
 absl::Status Runner::Broadcast(ProcessSet& set, const Request& request,
                                Submission* mine) {
   const size_t count = ElemsOf(request);
-  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, count));
+  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, count));
   if (count == 0) return absl::OkStatus();
   const auto root = static_cast<size_t>(
       std::find(set.ranks.begin(), set.ranks.end(), request.root) -
@@ -368,7 +390,7 @@ absl::Status Runner::ReduceScatter(ProcessSet& set, const Request& request,
                                          RowElems(request.shape)));
   }
   const size_t count = counts[set.member];
-  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, count));
+  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, count));
   const size_t total = SumOf(counts);
   if (total == 0) return absl::OkStatus();
   const void* in = mine->in;
@@ -399,7 +421,7 @@ absl::Status Runner::Alltoall(ProcessSet& set, const Agreed& agreed,
     mine->rows.push_back(agreed.requests[i]->splits[set.member]);
     receives.push_back(static_cast<size_t>(mine->rows.back()) * row);
   }
-  ASSIGN_OR_RETURN(std::byte* const out, Place(*mine, SumOf(receives)));
+  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, SumOf(receives)));
   return set.group->Alltoallv(mine->in, sends, out, receives,
                               mine->request.dtype);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
+#include "base/mutex.h"
 #include "kvstore/collective/collective.h"
+#include "kvstore/operations/coded.h"
 #include "kvstore/operations/negotiation.h"
 #include "kvstore/operations/queue.h"
 #include "kvstore/timeline.h"
@@ -27,6 +30,12 @@ class Runner {
   absl::Status Run(const std::vector<Response>& batch, TimePoint decided);
   // Chrome's trace events.
   std::string Trace();
+  // For requests with a codec, from now on; any thread. FailedPrecondition:
+  // there is one.
+  absl::Status UseStore(std::shared_ptr<KVStore> store, Duration timeout);
+  bool has_store() const { return coded_ != nullptr; }
+  // Waits for what runs beside this thread.
+  void Drain();
   // The other ranks hear that this one does no more.
   void Close() { sets_.clear(); }
 
@@ -62,6 +71,9 @@ class Runner {
   absl::Status RunOne(ProcessSet& set, const Response& response,
                       Submission* mine);
   absl::Status Reserve(size_t bytes);
+  void FinishCoded(const Shared& mine, TimePoint begin,
+                   const absl::Status& status);
+  // Any thread.
   void Note(const std::vector<Shared>& mine, const char* what, TimePoint begin);
 
   Queue& queue_;
@@ -69,8 +81,13 @@ class Runner {
   std::map<int, ProcessSet> sets_;
   Buffer fusion_;
   Timeline timeline_;
-  std::vector<std::string> names_;  // by key of the timeline
-  std::unordered_map<std::string, Key> keys_;
+  Mutex mutex_;
+  // By key of the timeline.
+  std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Key> keys_ ABSL_GUARDED_BY(mutex_);
+  // The last one: its thread uses the others.
+  std::unique_ptr<Coded> made_coded_;
+  std::atomic<Coded*> coded_{nullptr};
 };
 
 }  // namespace telegrad::operations

@@ -11,6 +11,7 @@
 #include "kvstore/collective/collective.h"
 #include "python/c/group.h"
 #include "python/c/job.h"
+#include "python/c/store.h"
 #include "python/c/tensor.h"
 
 namespace ops = telegrad::operations;
@@ -128,6 +129,8 @@ absl::StatusOr<int64_t> Submit(telegrad_operations* operations,
   request.prescale = known.prescale;
   request.postscale = known.postscale;
   request.name = telegrad::c::TextOf(known.name, "");
+  request.codec = telegrad::c::TextOf(known.codec, "");
+  if (request.codec == "none") request.codec.clear();
   RETURN_IF_ERROR(CopyArrays(known, &request));
   if (known.operation < TELEGRAD_BARRIER) {
     RETURN_IF_ERROR(FillTensors(known, submission.get()));
@@ -206,6 +209,18 @@ int32_t telegrad_operations_create(telegrad_job* job,
   const absl::Status result = Create(job, options, &made);
   if (result.ok()) *operations = made.release();
   return Give(result, job == nullptr ? nullptr : job->verdict().get(), status);
+}
+
+int32_t telegrad_operations_use_store(telegrad_operations* operations,
+                                      telegrad_store* store,
+                                      telegrad_status* status) {
+  return OfOperations(operations, status, [&](auto& mine) -> absl::Status {
+    if (store == nullptr) return absl::InvalidArgumentError("store is null");
+    RETURN_IF_ERROR(store->owner().Check());
+    // The caller's, which outlives these.
+    return mine.UseStore(std::shared_ptr<telegrad::KVStore>(
+        &store->store(), [](telegrad::KVStore*) {}));
+  });
 }
 
 int32_t telegrad_operations_submit(telegrad_operations* operations,

@@ -88,7 +88,7 @@ class OperationRequest(Structure):
                 ("num_dims", c_int32), ("op", c_int32), ("prescale", c_double),
                 ("postscale", c_double), ("splits", POINTER(c_int64)),
                 ("num_splits", c_int32), ("root", c_int32), ("process_set", c_int32),
-                ("group_size", c_int32), ("group", c_uint64)]
+                ("group_size", c_int32), ("group", c_uint64), ("codec", c_char_p)]
 
 
 _H = c_void_p  # a handle
@@ -181,6 +181,7 @@ PROTOTYPES = {
     "operations_options_init": (None, [POINTER(OperationsOptions), c_uint64]),
     "operation_request_init": (None, [POINTER(OperationRequest), c_uint64]),
     "operations_create": (c_int32, [_H, POINTER(OperationsOptions), POINTER(_H), _S]),
+    "operations_use_store": (c_int32, [_H, _H, _S]),
     "operations_submit": (c_int32, [_H, POINTER(OperationRequest), POINTER(c_int64), _S]),
     "operations_poll": (c_int32, [_H, c_int64, _P, _S]),
     "operations_wait": (c_int32, [_H, c_int64, c_double, _S]),

@@ -12,6 +12,7 @@ from .errors import Timeout, UsageError, WrongOrder
 from .group import OPS as GROUP_OPS
 from .group import number_of
 from .job import Job
+from .store import Store
 
 KINDS = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall", "barrier",
          "join")
@@ -56,6 +57,7 @@ class Operations:
         # What lives until an operation's end: arrays, and elements' size.
         self._under_way: Dict[int, Tuple[Any, ...]] = {}
         self._members: Dict[int, Tuple[int, ...]] = {0: tuple(range(job.num_workers))}
+        self._store: Optional[Store] = None
         options = OperationsOptions()
         LIBRARY.telegrad_operations_options_init(byref(options), sizeof(options))
         fill(options, fusion_bytes=fusion_bytes, cycle_s=cycle,
@@ -76,7 +78,7 @@ class Operations:
                shape: Optional[Sequence[int]] = None, op: str = "sum",
                prescale: float = 1, postscale: float = 1, root: int = 0,
                splits: Optional[Sequence[int]] = None, process_set: int = 0,
-               group: int = 0, group_size: int = 0) -> int:
+               group: int = 0, group_size: int = 0, codec: Optional[str] = None) -> int:
         """Begins it and gives its handle. The caller touches neither array until `wait` has
         returned.
 
@@ -94,14 +96,21 @@ class Operations:
             process_set: of `add_process_set`; 0: all workers.
             group, group_size: requests of one number run together once so many of them are
                 ready; 0: none.
+            codec: of an allreduce of op "sum" or "average" of all workers, by `store`: a codec
+                as docs/codecs.md, "2bit:0.5"; "store": what the store's `set_compression`
+                has for the name; None: none. What it holds back goes with the next one of
+                the name, whose size and codec stay.
 
         Raises:
             telegrad.UsageError: what this worker can see to be wrong.
+            telegrad.WrongOrder: `codec` in a job that has another store.
         """
+        if codec is not None:
+            self.store
         request = OperationRequest()
         LIBRARY.telegrad_operation_request_init(byref(request), sizeof(request))
         fill(request, name=name, prescale=prescale, postscale=postscale, root=root,
-             process_set=process_set, group_size=group_size, group=group)
+             process_set=process_set, group_size=group_size, group=group, codec=codec)
         request.operation = number_of("operation", kind, KINDS)
         request.op = number_of("op", op, OPS)
         if request.operation < _BARRIER:
@@ -120,6 +129,22 @@ class Operations:
         call("operations_submit", self.handle, byref(request), byref(handle))
         self._under_way[handle.value] = (process_set, array, out)
         return handle.value
+
+    @property
+    def store(self) -> Store:
+        """The store "allreduce" by which requests with a codec go, made when it is first
+        asked for, of a job with ``hosts_part=True``: its `set_compression` before the first
+        such request, `report` and `stats`. Keys come with the requests' names."""
+        if self._store is None:
+            store = Store(self._job, "allreduce")
+            call("operations_use_store", self.handle, store.handle)
+            self._store = store
+        return self._store
+
+    @property
+    def has_store(self) -> bool:
+        """Whether `store` was made, which leaves the job with `close`."""
+        return self._store is not None
 
     def poll(self, handle: int) -> bool:
         """Whether that of `handle` has ended, well or not."""
@@ -195,6 +220,8 @@ class Operations:
         if handle and self._pid == os.getpid():
             interruptible(lambda: LIBRARY.telegrad_operations_free(handle),
                           self._job.interrupt)
+        if self._store is not None:
+            self._store.close()
         self._under_way.clear()
 
     def __enter__(self) -> "Operations":

@@ -45,7 +45,7 @@ int main(void) {
   STRUCT(telegrad_stats, mean_staleness);
   STRUCT(telegrad_operations_options, timeline);
   FIELD(telegrad_operations_options, cycle_s);
-  STRUCT(telegrad_operation_request, group);
+  STRUCT(telegrad_operation_request, codec);
   FIELD(telegrad_operation_request, out);
   FIELD(telegrad_operation_request, prescale);
   FIELD(telegrad_operation_request, root);

@@ -192,7 +192,7 @@ def optimizers(_):
     codecs = {each["name"]: each["codec"] for each in report["decisions"]}
     second = workers.refused(telegrad.Unsupported, lambda: hvd.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), lr=1), compression="int4"))
-    joined = workers.refused(telegrad.Unsupported, hvd.join)
+    joined = hvd.join()  # beside a codec, too
     net = network()
     passes = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=.1),
                                       backward_passes_per_step=2)
@@ -301,7 +301,7 @@ class Horovod(unittest.TestCase):
             self.assertEqual(got["codecs"], {"0.weight": "int2", "0.bias": "none",
                                              "2.weight": "int8", "2.bias": "none"})
             self.assertIn("second DistributedOptimizer with a codec", got["second"])
-            self.assertIn("join", got["joined"])
+            self.assertIn(got["joined"], (0, 1))
             self.assertIn("zero_grad", got["early"])
             self.assertRegex(got["infinite"], r"gradient of [02].(weight|bias) holds \d+ NaN")
             self.assertEqual(got["rows"], [-1, -1, 0, 0, 0, -2])

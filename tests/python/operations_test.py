@@ -88,6 +88,33 @@ def values(path):
     return got
 
 
+def coded(_):
+    """Allreduces with codecs, by the store that comes with the first one."""
+    with telegrad.Job(from_launcher=True, hosts_part=True).join() as mine:
+        ops = telegrad.Operations(mine)
+        ops.store.set_compression(type="2bit:0.5", rules="bias=none")
+        got = {}
+        for name, codec in (("weight", "store"), ("bias", "store"), ("own", "2bit:0.25"),
+                            ("floats", "none")):
+            array = np.full(1000, .375, np.float32)
+            handle = ops.submit("allreduce", array, name=name, out=array, codec=codec)
+            ops.wait(handle, timeout=30)
+            ops.release(handle)
+            got[name] = array[0].item()
+        got["codecs"] = {each["name"]: each["codec"] for each in ops.store.report()}
+        got["refused"] = [workers.refused(telegrad.UsageError, wrong) for wrong in (
+            lambda: ops.submit("allreduce", array, name="x", op="max", codec="int8"),
+            lambda: ops.submit("broadcast", array, name="x", codec="int8"),
+            lambda: ops.submit("allreduce", array, name="x", codec="3bit"),
+            lambda: ops.wait(ops.submit("allreduce", array[:9], name="own",
+                                        codec="2bit:0.25")))]
+        got["differs"] = workers.refused(telegrad.Mismatch, lambda: ops.wait(ops.submit(
+            "allreduce", array, name="x", codec=("int4", "int8")[RANK])))
+        ops.close()
+        got["closed"] = workers.refused(telegrad.WrongOrder, ops.store.report)
+    return got
+
+
 def differs(_):
     """One rank has another shape, then lacks what another one submits, then ends."""
     texts = []
@@ -154,6 +181,19 @@ class Operations(unittest.TestCase):
                 if os.path.exists(name):
                     os.remove(name)
 
+    def test_codecs_go_by_the_store(self):
+        for got in self.ranks(coded, 2).results():
+            self.assertEqual([got[name] for name in ("weight", "bias", "own", "floats")],
+                             [0, .75, .5, .75])
+            self.assertEqual(got["codecs"], {"weight": "2bit", "bias": "none", "own": "2bit",
+                                             "floats": "none"})
+            for text, pattern in zip(got["refused"], (
+                    "int8 .*op max", "int8 for broadcast", "3bit",
+                    r'"own" of 9 elements .*residuals are of 1000 elements')):
+                self.assertRegex(text, pattern)
+            self.assertRegex(got["differs"], "rank 0 has codec int4, rank 1 has codec int8")
+            self.assertIn("closed", got["closed"])
+
     def test_what_differs_is_named_and_what_is_missing(self):
         first, second = self.ranks(differs, 2).results()
         for texts in (first, second):
@@ -172,4 +212,4 @@ class Operations(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    workers.main({function.__name__: function for function in (values, differs, dies)})
+    workers.main({function.__name__: function for function in (values, coded, differs, dies)})

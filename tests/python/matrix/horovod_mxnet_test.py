@@ -14,6 +14,7 @@ try:
 except ImportError as why:
     workers.skip(f"MXNet is not installed: {why}")
 
+import telegrad.errors as hvd_errors  # noqa: E402
 import telegrad.horovod.mxnet as hvd  # noqa: E402
 
 RANK = int(os.environ.get("RANK", -1))
@@ -74,7 +75,9 @@ def trainers(_):
     hvd.init()
     errors = {}
     for name, options in (("plain", {}), ("groups", {"num_groups": 2}),
-                          ("fp16", {"compression": hvd.Compression.fp16})):
+                          ("fp16", {"compression": hvd.Compression.fp16}),
+                          ("codec", {"compression": hvd.Compression.codec(
+                              "int2", rules="dense[0-9]+_weight=int8", momentum="off")})):
         mx.random.seed(5 + RANK)
         np.random.seed(5 + RANK)
         net = network()
@@ -92,10 +95,24 @@ def trainers(_):
         setting = {"learning_rate": .1, "momentum": .9}
         want = trained(alone, mx.gluon.Trainer(alone.collect_params(), "sgd", setting),
                        [0, 1], 16)
-        got = trained(net, hvd.DistributedTrainer(net.collect_params(), "sgd", setting,
-                                                  **options), [RANK], 8)
+        trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", setting, **options)
+        got = trained(net, trainer, [RANK], 8)
         errors[name] = float(np.abs(got - want).max())
-    return errors
+    codecs = sorted(each["codec"] for each in trainer.compression_report()["decisions"])
+    second = workers.refused(hvd_errors.Unsupported, lambda: hvd.DistributedTrainer(
+        net.collect_params(), "sgd", compression="int4"))
+    hvd.shutdown()
+    hvd.init()  # momentum in front of the codec, by the optimizer of a module
+    sgd = mx.optimizer.SGD(learning_rate=.1, momentum=.9, wd=.01)
+    ours = hvd.DistributedOptimizer(sgd, compression="int2")
+    weight, grad = mx.nd.zeros((64, 64)), mx.nd.full((64, 64), 1 + RANK)
+    state = ours.create_state(0, weight)
+    ours.update(0, weight, grad, state)
+    weights = hvd.allgather(weight.reshape((1, -1))).asnumpy()
+    return {"errors": errors, "codecs": codecs, "second": second,
+            "momentum": [sgd.momentum, round(sgd.wd, 6), state is None],
+            "alike": bool((weights[0] == weights[1]).all()), "step": float(weights[0][0]),
+            "moved": [each["codec"] for each in ours.compression_report()["decisions"]]}
 
 
 class Horovod(unittest.TestCase):
@@ -109,9 +126,17 @@ class Horovod(unittest.TestCase):
                 "objects": [[[0], [1]], {"r": 1}]})
 
     def test_ranks_step_as_one_process_does(self):
-        for errors in workers.Ranks(FILE, "trainers").results():
-            for name, most in (("plain", 1e-6), ("groups", 1e-6), ("fp16", 1e-3)):
-                self.assertLess(errors[name], most, name)
+        for got in workers.Ranks(FILE, "trainers").results():
+            for name, most in (("plain", 1e-6), ("groups", 1e-6), ("fp16", 1e-3),
+                               ("codec", .01)):
+                self.assertLess(got["errors"][name], most, name)
+            self.assertGreater(got["errors"]["codec"], 0)
+            self.assertEqual(got["codecs"], ["int8", "int8", "none", "none"])
+            self.assertIn("second DistributedOptimizer with a codec", got["second"])
+            self.assertEqual(got["momentum"], [0, .1, True])
+            self.assertTrue(got["alike"])
+            self.assertLess(got["step"], -.1)
+            self.assertEqual(got["moved"], ["int2"])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 from ..._environment import codec as _codec_of_environment
 
 JOB_OPTIONS = ("transport", "bind", "link", "tier1")
-# By their names in `telegrad.horovod.torch.compression.Codec`.
+# By their names in `telegrad.horovod.common.coded.Codec`.
 CODEC_OPTIONS = {name: name for name in (
     "rules", "threshold", "dense_1d", "reply", "packing", "min_bytes", "warmup_steps", "guard",
     "momentum", "momentum_rate", "normalize")}

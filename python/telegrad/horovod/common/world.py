@@ -66,7 +66,7 @@ class World:
         self.process_sets: Dict[Optional[int], List[int]] = {0: list(range(self.size))}
         self.pending: Dict[int, Any] = {}  # by handle
         self._last = 0
-        self.parts: List[Any] = []  # that are closed with it
+        self.parts: List[Any] = []  # of optimizers with a codec; closed with it
 
     def next_handle(self) -> int:
         """Counts on all ranks alike, so that it names what has no name."""
@@ -108,12 +108,13 @@ class World:
 
     def close(self) -> bool:
         """Whether the job is still this process's: a store leaves it."""
+        has_store = self.operations.has_store
         self.operations.close()
         for part in self.parts:
             part.close()
-        if self.parts:
+        if has_store:
             self.job.close()
-        return not self.parts
+        return not has_store
 
 
 _world: Optional[World] = None

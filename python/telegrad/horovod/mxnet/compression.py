@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Tuple
 
-from ...errors import Unsupported
+from ..common.coded import Codec, Codecs
 
 
 class NoneCompressor:
@@ -29,14 +29,9 @@ class FP16Compressor(NoneCompressor):
         return tensor.astype("float16", copy=False), tensor.dtype
 
 
-class _Others(type):
-    def __getattr__(cls, name: str) -> Any:
-        raise Unsupported(f"Compression.{name} for MXNet: its codecs are those of "
-                          "mx.kv.create('telegrad') with set_gradient_compression "
-                          "(docs/mxnet.md); here there are none and fp16")
-
-
-class Compression(metaclass=_Others):
-    """None, or floats of 16 bits."""
+class Compression(metaclass=Codecs):
+    """None, floats of 16 bits, or a codec of Telegrad's: ``Compression.int2``,
+    ``Compression.codec("2bit:0.5", rules="embed=int8")``."""
     none = NoneCompressor
     fp16 = FP16Compressor
+    codec = Codec

@@ -10,13 +10,14 @@ import torch
 
 from ...errors import Unsupported
 from ..common import world
+from ..common.coded import Codec, compression_of
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.submission import Adasum, Average, Sum, synchronize
 from .adasum_optimizer import AdasumOptimizer
 from .allreduce import allreduce_async_, grouped_allreduce_async_, sparse_allreduce_async
 from .coded import Coded
-from .compression import Codec, Compression, compression_of
+from .compression import Compression
 from .functions import broadcast_object
 from .hooks import after_gradient, names_of
 
@@ -122,8 +123,7 @@ class _Distributed(_Inner):  # type: ignore[misc]
             wait = sparse_allreduce_async(p.grad, name, self.op, self.process_set)
             return lambda: self._take_sparse(p, wait())
         if self._coded is not None and self._coded.has(p) and not p.grad.is_sparse:
-            tag = self._coded.start(p)
-            return lambda: self._coded.finish(p, tag)
+            return self._coded.start(p)
         dense = p.grad.to_dense() if p.grad.is_sparse else p.grad
         sent, context = self._compression.compress(dense.contiguous())
         handle = allreduce_async_(sent, name=name, op=self.op, process_set=self.process_set,
@@ -298,7 +298,7 @@ def DistributedOptimizer(  # noqa: N802
         ValueError: names that occur twice or do not cover the parameters; groups.
     """
     compression = compression_of(
-        compression, op in (Average, Sum) and process_set is global_process_set and not (
+        Compression, compression, op in (Average, Sum) and process_set is global_process_set and not (
             groups or num_groups or world.current().parts))
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
