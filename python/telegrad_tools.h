@@ -207,6 +207,13 @@ typedef struct telegrad_operations_options {
   double stall_warning_s;  /* what a worker lacks is logged; 60, 0: never */
   double stall_deadline_s; /* and ends with names of workers; 0: never */
   const char* timeline;    /* a file for Chrome's trace events; NULL: none */
+  int32_t marks_cycles;    /* 1: the timeline has cycles, too */
+  /* 1: fusion_bytes and cycle_s are tuned while the operations run, as worker 0
+   * measures and tells all. */
+  int32_t autotune;
+  const char* autotune_log; /* a file of worker 0, as CSV; NULL: none */
+  int32_t autotune_warmup;  /* samples that come first and do not count; 3 */
+  int32_t autotune_steps;   /* of a sample: times that one tensor comes; 10 */
 } telegrad_operations_options;
 
 /* `size` bytes of the standard settings. */
@@ -284,6 +291,15 @@ TELEGRAD_API int32_t telegrad_operations_release(
 TELEGRAD_API int32_t telegrad_operations_cancel(telegrad_operations* operations,
                                                 int64_t handle,
                                                 telegrad_status* status);
+
+/* From now on this worker's events go into the file `path`, of rank 2 with
+ * ".2" behind it, which is written by the stop, or with the end. One at a time;
+ * other workers need not call it. */
+TELEGRAD_API int32_t telegrad_operations_start_timeline(
+    telegrad_operations* operations, const char* path, int32_t marks_cycles,
+    telegrad_status* status);
+TELEGRAD_API int32_t telegrad_operations_stop_timeline(
+    telegrad_operations* operations, telegrad_status* status);
 
 /* All workers call it with the same ranks, which rise; `id` is for
  * requests. Waits for all. */

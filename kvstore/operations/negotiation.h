@@ -58,8 +58,9 @@ class Negotiation {
   // `handle` above 0. For the next cycle.
   void Tell(int64_t handle, const Request& request);
   void Stop() { is_stopping_ = true; }
-  // The first word: flags, and the bytes of requests. Then a bit for each
-  // tensor in the cache. Of the same size on all ranks.
+  // The first word: flags, of which bits 1 to 7 are free for others, and the
+  // bytes of requests. Then a bit for each tensor in the cache. Of the same
+  // size on all ranks.
   const std::vector<uint64_t>& notice();
   const std::string& requests() const { return untold_; }
   static size_t RequestBytes(uint64_t first_word) { return first_word >> 8; }

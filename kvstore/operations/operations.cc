@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,6 +43,15 @@ absl::StatusOr<std::vector<std::string>> GatherTexts(
   return texts;
 }
 
+void CountReduced(const std::vector<Response>& batch, Tuner& tuner) {
+  for (const Response& response : batch) {
+    const Request& request = response.agreed->any();
+    if (request.kind != Kind::kAllreduce) continue;
+    tuner.Count(request.name, static_cast<size_t>(NumElems(request.shape)) *
+                                  SizeOf(request.dtype));
+  }
+}
+
 // What a kind of operation does not use is the same on all ranks.
 void Normalise(const std::vector<int>& ranks, Request* request) {
   const Kind kind = request->kind;
@@ -72,10 +82,13 @@ Operations::Operations(std::unique_ptr<Group> world, const Options& options)
     : options_(options),
       rank_(world->rank()),
       world_size_(world->world_size()),
+      setting_{options.fusion_bytes, options.cycle},
       negotiation_(std::make_unique<Negotiation>(rank_, world_size_,
                                                  options.cache_capacity)),
-      runner_(std::make_unique<Runner>(std::move(world), queue_,
-                                       !options.timeline.empty())) {
+      runner_(std::make_unique<Runner>(std::move(world), queue_)) {
+  if (rank_ == 0 && options.tuning.is_on) {
+    tuner_ = std::make_unique<Tuner>(setting_, options.tuning);
+  }
   MutexLock lock(&mutex_);
   sets_[0] = *negotiation_->RanksOf(0);
 }
@@ -85,12 +98,19 @@ absl::StatusOr<std::unique_ptr<Operations>> Operations::Make(
   if (options.fusion_bytes < 0 || options.cache_capacity < 0 ||
       options.cycle < Duration::zero() ||
       options.stall_warning < Duration::zero() ||
-      options.stall_deadline < Duration::zero()) {
+      options.stall_deadline < Duration::zero() ||
+      options.tuning.warmup_samples < 0 ||
+      options.tuning.steps_per_sample < 1) {
     return absl::InvalidArgumentError(
-        "operations: sizes and times must be at least 0");
+        "operations: sizes and times must be at least 0, and the steps of a "
+        "sample at least 1");
   }
   std::unique_ptr<Operations> made(new Operations(std::move(world), options));
   RETURN_IF_ERROR(made->CompareOptions());
+  if (!options.timeline.empty()) {
+    RETURN_IF_ERROR(
+        made->StartTimeline(options.timeline, options.marks_cycles));
+  }
   made->thread_ = StartThread([operations = made.get()] { operations->Run(); });
   return made;
 }
@@ -121,12 +141,42 @@ Operations::~Operations() {
   is_stopping_ = true;
   queue_.Wake();
   thread_.join();
-  if (options_.timeline.empty()) return;
-  const std::string path = rank_ == 0
-                               ? options_.timeline
-                               : absl::StrCat(options_.timeline, ".", rank_);
-  const absl::Status written = WriteFileAtomically(path, runner_->Trace());
+  bool has_timeline = false;
+  {
+    MutexLock lock(&mutex_);
+    has_timeline = !timeline_.empty();
+  }
+  if (!has_timeline) return;
+  const absl::Status written = StopTimeline();
   if (!written.ok()) LogWarning("timeline: ", written.message());
+}
+
+absl::Status Operations::StartTimeline(const std::string& path,
+                                       bool marks_cycles) {
+  if (path.empty()) return absl::InvalidArgumentError("timeline: no file");
+  MutexLock lock(&mutex_);
+  if (!timeline_.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "timeline: it goes to ", timeline_, "; stop that one first"));
+  }
+  timeline_ = rank_ == 0 ? path : absl::StrCat(path, ".", rank_);
+  marks_cycles_ = marks_cycles;
+  runner_->SwitchTimeline(true);
+  return absl::OkStatus();
+}
+
+absl::Status Operations::StopTimeline() {
+  std::string path, trace;
+  {
+    MutexLock lock(&mutex_);
+    if (timeline_.empty()) {
+      return absl::FailedPreconditionError("timeline: none was started");
+    }
+    runner_->SwitchTimeline(false);
+    path = std::exchange(timeline_, "");
+    trace = runner_->Trace();
+  }
+  return WriteFileAtomically(path, trace);
 }
 
 absl::StatusOr<int64_t> Operations::Submit(
@@ -219,12 +269,12 @@ absl::Status Operations::RemoveProcessSet(int set) {
 }
 
 void Operations::Run() {
-  Duration patience = options_.cycle;
+  Duration patience = setting_.cycle;
   absl::Status status;
   while (status.ok()) {
     bool is_busy = false;
     status = Cycle(patience, &is_busy);
-    patience = is_busy ? options_.cycle
+    patience = is_busy ? setting_.cycle
                        : std::min(2 * patience + std::chrono::microseconds(1),
                                   kMaxPatience);
   }
@@ -238,7 +288,7 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
   // wakes it; there is always one that lacks something.
   const TimePoint until =
       negotiation_->waits_for_others() ? TimePoint() : Clock::now() + patience;
-  const auto taken = queue_.TakeNew(options_.cycle, until);
+  const auto taken = queue_.TakeNew(setting_.cycle, until);
   const TimePoint begin = Clock::now();
   for (const auto& submission : taken) {
     negotiation_->Tell(submission->handle, submission->request);
@@ -247,13 +297,16 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
     negotiation_->End(submission->request.set, submission->request.name,
                       /*waited_s=*/-1);
   }
+  const TimePoint begin = Clock::now();
   if (is_stopping_) negotiation_->Stop();
-  const std::vector<uint64_t>& mine = negotiation_->notice();
+  std::vector<uint64_t> mine = negotiation_->notice();
+  mine[0] |= std::exchange(told_choice_, 0);
   notices_.resize(mine.size() * static_cast<size_t>(world_size_));
   RETURN_IF_ERROR(runner_->world().Allgather(mine.data(), notices_.data(),
                                              mine.size(), Dtype::kInt64));
   *is_busy = std::any_of(notices_.begin(), notices_.end(),
                          [](uint64_t word) { return word != 0; });
+  HearChoice(notices_[0]);
   ASSIGN_OR_RETURN(const std::vector<std::string> requests,
                    ExchangeRequests(notices_, mine.size()));
   ASSIGN_OR_RETURN(Decision decision,
@@ -262,6 +315,8 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
     agreeing_ns_ += std::chrono::nanoseconds(Clock::now() - begin).count();
   }
   RETURN_IF_ERROR(RunDue(std::move(decision.due)));
+  if (*is_busy && marks_cycles_) runner_->NoteCycle(begin);
+  Tune();
   LookForStalls();
   if (decision.stopped_by < 0) return absl::OkStatus();
   RETURN_IF_ERROR(runner_->world().Barrier());
@@ -301,8 +356,9 @@ absl::Status Operations::RunDue(std::vector<Response> due) {
                   [&](const Submission&) { return response.error; });
   }
   for (const auto& batch :
-       Fuse(std::move(good), static_cast<size_t>(options_.fusion_bytes))) {
+       Fuse(std::move(good), static_cast<size_t>(setting_.fusion_bytes))) {
     const Request& request = batch.front().agreed->any();
+    if (tuner_ != nullptr) CountReduced(batch, *tuner_);
     const auto set = static_cast<int>(batch.front().value);
     if (request.kind == Kind::kRemoveSet) {
       MutexLock lock(&mutex_);
@@ -314,6 +370,26 @@ absl::Status Operations::RunDue(std::vector<Response> due) {
     RETURN_IF_ERROR(runner_->Run(batch, now));
   }
   return absl::OkStatus();
+}
+
+void Operations::HearChoice(uint64_t first_word) {
+  const std::optional<int> told = Tuner::ToldBy(first_word);
+  if (!told.has_value()) return;
+  setting_ = Tuner::SettingOf({options_.fusion_bytes, options_.cycle}, *told);
+}
+
+void Operations::Tune() {
+  if (tuner_ == nullptr) return;
+  const size_t before = tuner_->log().size();
+  if (tuner_->Advance(Clock::now())) {
+    told_choice_ = Tuner::FlagsOf(tuner_->choice());
+  }
+  const std::string& path = options_.tuning.log;
+  if (!path.empty() && tuner_->log().size() > before) {
+    const absl::Status written = WriteFileAtomically(path, tuner_->log());
+    if (!written.ok()) LogWarning("autotune's log: ", written.message());
+  }
+  if (tuner_->is_done()) tuner_.reset();
 }
 
 void Operations::LookForStalls() {

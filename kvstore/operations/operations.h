@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "kvstore/collective/collective.h"
 #include "kvstore/operations/queue.h"
+#include "kvstore/operations/tuner.h"
 
 // Asynchronous operations as Horovod's, over a group. docs/operations.md.
 namespace telegrad::operations {
@@ -28,6 +29,8 @@ struct Options {
   Duration stall_warning = std::chrono::seconds(60);
   Duration stall_deadline = {};
   std::string timeline = {};  // a file; "": none
+  bool marks_cycles = false;  // the timeline has them, too
+  TuningOptions tuning = {};
   // How long a process set waits for all ranks.
   Duration timeout = std::chrono::seconds(300);
 };
@@ -59,6 +62,12 @@ class Operations {
   // makes keys of their names. Each rank calls it once, before its first one.
   absl::Status UseStore(std::shared_ptr<KVStore> store);
 
+  // This rank's trace goes into `path`, of rank 2 with ".2" behind it, when it
+  // is stopped or the operations end. FailedPrecondition: one is going on, or
+  // none. The file's own error.
+  absl::Status StartTimeline(const std::string& path, bool marks_cycles);
+  absl::Status StopTimeline();
+
   // Numbers of process sets count from 1. All ranks call it with the same
   // ranks, which rise. Waits for all.
   absl::StatusOr<int> AddProcessSet(const std::vector<int>& ranks);
@@ -74,6 +83,9 @@ class Operations {
   absl::StatusOr<std::vector<std::string>> ExchangeRequests(
       const std::vector<uint64_t>& notices, size_t size);
   absl::Status RunDue(std::vector<struct Response> due);
+  // What rank 0 has told by `first_word`.
+  void HearChoice(uint64_t first_word);
+  void Tune();
   void LookForStalls();
 
   const Options options_;
@@ -84,7 +96,12 @@ class Operations {
   std::atomic<int64_t> agreeing_ns_{0};
   Mutex mutex_;
   std::map<int, std::vector<int>> sets_ ABSL_GUARDED_BY(mutex_);
+  std::string timeline_ ABSL_GUARDED_BY(mutex_);  // a file; "": none
+  std::atomic<bool> marks_cycles_{false};
   // The thread's.
+  Setting setting_;
+  uint64_t told_choice_ = 0;      // flags of the next notice
+  std::unique_ptr<Tuner> tuner_;  // rank 0's, while it looks
   std::unique_ptr<Negotiation> negotiation_;
   std::unique_ptr<Runner> runner_;
   std::vector<uint64_t> notices_;  // all ranks'

@@ -16,6 +16,7 @@ namespace {
 // In the words of Horovod's timeline.
 constexpr const char* kNegotiate = "NEGOTIATE";
 constexpr const char* kQueue = "QUEUE";
+constexpr const char* kCycle = "CYCLE";
 constexpr const char* kMemcpyIn = "MEMCPY_IN_FUSION_BUFFER";
 constexpr const char* kMemcpyOut = "MEMCPY_OUT_FUSION_BUFFER";
 
@@ -76,14 +77,13 @@ absl::Status PlaceNumber(int64_t value, Submission& mine) {
 
 }  // namespace
 
-Runner::Runner(std::unique_ptr<Group> world, Queue& queue, bool has_timeline)
+Runner::Runner(std::unique_ptr<Group> world, Queue& queue)
     : queue_(queue), rank_(world->rank()) {
   ProcessSet& all = sets_[0];
   all.member = static_cast<size_t>(rank_);
   all.ranks.resize(static_cast<size_t>(world->world_size()));
   std::iota(all.ranks.begin(), all.ranks.end(), 0);
   all.group = std::move(world);
-  timeline_.Switch(has_timeline);
 }
 
 void Runner::Note(const std::vector<Shared>& mine, const char* what,
@@ -105,6 +105,10 @@ void Runner::Note(const std::vector<Shared>& mine, const char* what,
     timeline_.Note({key->second, Timeline::kWhole, what,
                     is_queue ? submission->decided : begin, now});
   }
+}
+
+void Runner::NoteCycle(TimePoint begin) {
+  NoteSpan(&timeline_, Timeline::kNoKey, Timeline::kWhole, kCycle, begin);
 }
 
 std::string Runner::Trace() {

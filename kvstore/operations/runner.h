@@ -22,13 +22,16 @@ namespace telegrad::operations {
 // `queue`, where it takes requests from and says how they ended.
 class Runner {
  public:
-  Runner(std::unique_ptr<Group> world, Queue& queue, bool has_timeline);
+  Runner(std::unique_ptr<Group> world, Queue& queue);
 
   Group& world() { return *sets_.at(0).group; }
   // Batches of Fuse, in the order of all ranks. An error is one of the group,
   // after which nothing more can be done.
   absl::Status Run(const std::vector<Response>& batch, TimePoint decided);
-  // Chrome's trace events.
+  // Notes what comes from now on, or no more; any thread.
+  void SwitchTimeline(bool is_on) { timeline_.Switch(is_on); }
+  void NoteCycle(TimePoint begin);
+  // Chrome's trace events, which are forgotten; any thread.
   std::string Trace();
   // For requests with a codec, from now on; any thread. FailedPrecondition:
   // there is one.

@@ -45,6 +45,11 @@ absl::StatusOr<ops::Options> OptionsOf(
   options.stall_warning = telegrad::FromSeconds(known.stall_warning_s);
   options.stall_deadline = telegrad::FromSeconds(known.stall_deadline_s);
   options.timeline = telegrad::c::TextOf(known.timeline, "");
+  options.marks_cycles = known.marks_cycles != 0;
+  options.tuning = {.is_on = known.autotune != 0,
+                    .log = telegrad::c::TextOf(known.autotune_log, ""),
+                    .warmup_samples = known.autotune_warmup,
+                    .steps_per_sample = known.autotune_steps};
   return options;
 }
 
@@ -187,6 +192,8 @@ void telegrad_operations_options_init(telegrad_operations_options* options,
   standard.fusion_bytes = int64_t{64} << 20;
   standard.cycle_s = 0.001;
   standard.stall_warning_s = 60;
+  standard.autotune_warmup = 3;
+  standard.autotune_steps = 10;
   telegrad::c::SetKnown(standard, size, options);
 }
 
@@ -275,6 +282,21 @@ int32_t telegrad_operations_cancel(telegrad_operations* operations,
                                    int64_t handle, telegrad_status* status) {
   return OfOperations(operations, status,
                       [&](auto& mine) { return mine.queue().Cancel(handle); });
+}
+
+int32_t telegrad_operations_start_timeline(telegrad_operations* operations,
+                                           const char* path,
+                                           int32_t marks_cycles,
+                                           telegrad_status* status) {
+  return OfOperations(operations, status, [&](auto& mine) {
+    return mine.StartTimeline(telegrad::c::TextOf(path, ""), marks_cycles != 0);
+  });
+}
+
+int32_t telegrad_operations_stop_timeline(telegrad_operations* operations,
+                                          telegrad_status* status) {
+  return OfOperations(operations, status,
+                      [&](auto& mine) { return mine.StopTimeline(); });
 }
 
 int32_t telegrad_operations_add_process_set(telegrad_operations* operations,

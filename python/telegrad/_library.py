@@ -79,7 +79,9 @@ class Stats(Structure):
 class OperationsOptions(Structure):
     _fields_ = [("size", c_uint32), ("cache_capacity", c_int32), ("fusion_bytes", c_int64),
                 ("cycle_s", c_double), ("stall_warning_s", c_double),
-                ("stall_deadline_s", c_double), ("timeline", c_char_p)]
+                ("stall_deadline_s", c_double), ("timeline", c_char_p),
+                ("marks_cycles", c_int32), ("autotune", c_int32), ("autotune_log", c_char_p),
+                ("autotune_warmup", c_int32), ("autotune_steps", c_int32)]
 
 
 class OperationRequest(Structure):
@@ -181,6 +183,8 @@ PROTOTYPES = {
     "operations_options_init": (None, [POINTER(OperationsOptions), c_uint64]),
     "operation_request_init": (None, [POINTER(OperationRequest), c_uint64]),
     "operations_create": (c_int32, [_H, POINTER(OperationsOptions), POINTER(_H), _S]),
+    "operations_start_timeline": (c_int32, [_H, c_char_p, c_int32, _S]),
+    "operations_stop_timeline": (c_int32, [_H, _S]),
     "operations_use_store": (c_int32, [_H, _H, _S]),
     "operations_submit": (c_int32, [_H, POINTER(OperationRequest), POINTER(c_int64), _S]),
     "operations_poll": (c_int32, [_H, c_int64, _P, _S]),

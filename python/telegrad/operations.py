@@ -41,6 +41,12 @@ class Operations:
         stall_warning, stall_deadline: seconds after which what a worker lacks is logged, and
             ends with an error; 0: never.
         timeline: a file for Chrome's trace events of what was done, written by `close`.
+        marks_cycles: whether the timeline has the cycles, too.
+        autotune: `fusion_bytes` and `cycle` are tuned while the operations run: worker 0
+            measures, and all take what it says.
+        autotune_log: a file of worker 0 for what was measured, as CSV.
+        autotune_warmup: samples that come first and do not count.
+        autotune_steps: how often one tensor comes in a sample.
 
     Raises:
         telegrad.PeerDied: a worker is gone; ``dead`` names it.
@@ -50,7 +56,10 @@ class Operations:
 
     def __init__(self, job: Job, *, fusion_bytes: int = 64 << 20, cycle: float = .001,
                  cache_capacity: int = 1024, stall_warning: float = 60,
-                 stall_deadline: float = 0, timeline: Optional[str] = None) -> None:
+                 stall_deadline: float = 0, timeline: Optional[str] = None,
+                 marks_cycles: bool = False, autotune: bool = False,
+                 autotune_log: Optional[str] = None, autotune_warmup: int = 3,
+                 autotune_steps: int = 10) -> None:
         self._job = job
         self._pid = os.getpid()
         self._handle = c_void_p()
@@ -62,7 +71,9 @@ class Operations:
         LIBRARY.telegrad_operations_options_init(byref(options), sizeof(options))
         fill(options, fusion_bytes=fusion_bytes, cycle_s=cycle,
              cache_capacity=cache_capacity, stall_warning_s=stall_warning,
-             stall_deadline_s=stall_deadline, timeline=timeline)
+             stall_deadline_s=stall_deadline, timeline=timeline,
+             marks_cycles=marks_cycles, autotune=autotune, autotune_log=autotune_log,
+             autotune_warmup=autotune_warmup, autotune_steps=autotune_steps)
         interruptible(lambda: call("operations_create", job.handle, byref(options),
                                    byref(self._handle)), job.interrupt)
         job._groups.add(self)
@@ -196,6 +207,28 @@ class Operations:
         """Forgets `handle`, which is unknown from now on."""
         call("operations_release", self.handle, handle)
         self._under_way.pop(handle, None)
+
+    def start_timeline(self, path: str, marks_cycles: bool = False) -> None:
+        """From now on this worker's events go into a file, which `stop_timeline` or `close`
+        writes. Other workers need not call it.
+
+        Args:
+            path: of the file; of rank 2 ".2" is behind it.
+            marks_cycles: whether it has the cycles, too.
+
+        Raises:
+            telegrad.WrongOrder: one is going on.
+        """
+        call("operations_start_timeline", self.handle, encoded(path, "path"), marks_cycles)
+
+    def stop_timeline(self) -> None:
+        """Writes the file of `start_timeline`, or of the option `timeline`.
+
+        Raises:
+            telegrad.WrongOrder: none is going on.
+            telegrad.Error: it cannot be written.
+        """
+        call("operations_stop_timeline", self.handle)
 
     def add_process_set(self, ranks: Sequence[int]) -> int:
         """A number for `process_set` of `submit`. All workers call it with the same

@@ -31,6 +31,11 @@ def _parser() -> argparse.ArgumentParser:
                         version=LIBRARY.telegrad_version().decode())
     parser.add_argument("--horovod", action="store_true",
                         help="the script imports horovod; docs/from_horovod.md")
+    parser.add_argument("--autotune", action="store_true",
+                        help="of --horovod: fusion threshold and cycle time are tuned while the "
+                        "script runs, as by HOROVOD_AUTOTUNE")
+    parser.add_argument("--autotune-log", metavar="FILE",
+                        help="what was measured, as CSV; HOROVOD_AUTOTUNE_LOG")
     parser.add_argument("--gc-type", default=codec(), help="codec "
                         f"({codec() or standard_codec(False)}; with --horovod none)")
     parser.add_argument("--gc-allow", dest="allow", metavar="CODEC,...",
@@ -135,9 +140,14 @@ def _run(script: str, is_module: bool) -> None:
         runpy.run_path(script, run_name="__main__")
 
 
-def _alias_horovod(options: Any) -> None:
+def _alias_horovod(options: Any, autotune: bool, log: Optional[str]) -> None:
     """Horovod's names are those of `telegrad.horovod`."""
     from .horovod import alias
+
+    if autotune:
+        os.environ["HOROVOD_AUTOTUNE"] = "1"
+    if log:
+        os.environ["HOROVOD_AUTOTUNE_LOG"] = log
 
     alias.install(options)
     if _is_first():
@@ -146,13 +156,17 @@ def _alias_horovod(options: Any) -> None:
 
 def main(arguments: Optional[List[str]] = None) -> None:
     """Runs the script as if it were started by itself."""
-    options = vars(_parser().parse_args(arguments))
+    parser = _parser()
+    options = vars(parser.parse_args(arguments))
     script, rest = options.pop("script"), options.pop("arguments")
     is_module, is_horovod = options.pop("is_module"), options.pop("horovod")
+    autotune, log = options.pop("autotune"), options.pop("autotune_log")
+    if (autotune or log) and not is_horovod:
+        parser.error("--autotune and --autotune-log are of --horovod")
     for name in ("guard", "dense_1d"):
         options[name] = options[name] == "on"
     if is_horovod:
-        _alias_horovod(options)
+        _alias_horovod(options, autotune or bool(log), log)
     else:
         options["gc_type"] = options["gc_type"] or standard_codec(False)
         _watch(options)

@@ -43,7 +43,8 @@ int main(void) {
   FIELD(telegrad_store_options, updater);
   FIELD(telegrad_store_options, max_staleness);
   STRUCT(telegrad_stats, mean_staleness);
-  STRUCT(telegrad_operations_options, timeline);
+  STRUCT(telegrad_operations_options, autotune_steps);
+  FIELD(telegrad_operations_options, autotune_log);
   FIELD(telegrad_operations_options, cycle_s);
   STRUCT(telegrad_operation_request, codec);
   FIELD(telegrad_operation_request, out);

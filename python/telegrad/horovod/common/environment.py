@@ -23,13 +23,18 @@ _OPTIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
     "HOROVOD_CACHE_CAPACITY": ("cache_capacity", int),
     "HOROVOD_STALL_CHECK_TIME_SECONDS": ("stall_warning", float),
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": ("stall_deadline", float),
+    "HOROVOD_AUTOTUNE_LOG": ("autotune_log", str),
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": ("autotune_warmup", int),
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": ("autotune_steps", int),
 }
+_SWITCHES = {"HOROVOD_AUTOTUNE": "autotune", "HOROVOD_TIMELINE_MARK_CYCLES": "marks_cycles"}
 _LEVELS = {"trace": "debug", "fatal": "error"}
 # Of Horovod's ways to sum, which the planner chooses here.
 _IGNORED = ("HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_HIERARCHICAL_ALLGATHER",
             "HOROVOD_ADASUM_MPI_CHUNK_SIZE", "HOROVOD_BATCH_D2D_MEMCOPIES",
             "HOROVOD_NUM_NCCL_STREAMS", "HOROVOD_MPI_THREADS_DISABLE",
-            "HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG", "HOROVOD_THREAD_AFFINITY",
+            "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "HOROVOD_THREAD_AFFINITY",
+            "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
             "HOROVOD_GPU_OPERATIONS", "HOROVOD_CPU_OPERATIONS", "HOROVOD_CONTROLLER")
 
 
@@ -47,6 +52,8 @@ def options() -> Dict[str, Any]:
             found[option] = kind(text)
         except ValueError:
             raise UsageError(f"{name}={text!r}: a number is wanted") from None
+    for name, option in _SWITCHES.items():
+        found[option] = _is_on(os.environ.get(name, ""))
     if _is_on(os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "")):
         found["stall_warning"] = 0.0
     timeline = os.environ.get("HOROVOD_TIMELINE")

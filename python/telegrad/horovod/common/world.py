@@ -307,17 +307,33 @@ def is_homogeneous() -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Is refused."""
-    current()
-    raise Unsupported("start_timeline: a timeline is recorded from hvd.init on, into the file "
-                      "that HOROVOD_TIMELINE names")
+    """From now on this rank's events go into a file, which `stop_timeline` or `shutdown`
+    writes.
+
+    Args:
+        file_path: of rank 2 ".2" is behind it.
+        mark_cycles: whether it has the cycles, too.
+
+    Raises:
+        ValueError: one is going on.
+    """
+    _timeline(lambda: current().operations.start_timeline(file_path, mark_cycles))
 
 
 def stop_timeline() -> None:
-    """Is refused: there is none that could be stopped."""
-    current()
-    raise Unsupported("stop_timeline: the file of HOROVOD_TIMELINE is whole after "
-                      "hvd.shutdown")
+    """Writes the file of `start_timeline`, or of $HOROVOD_TIMELINE.
+
+    Raises:
+        ValueError: none is going on.
+    """
+    _timeline(lambda: current().operations.stop_timeline())
+
+
+def _timeline(work: Callable[[], Any]) -> None:
+    try:
+        internal(work)
+    except HorovodInternalError as why:
+        raise UsageError(str(why)) from why
 
 
 def mpi_threads_supported() -> bool:
