@@ -166,7 +166,8 @@ ROWS = (
         FAILURE + "no_memory_gives_32", FAILURE + "a_limit_of_address_space_is_named",
         codes=(32,)),
     row(35, "a stranger speaks to UCX", "nothing of it reaches UCX; the same bits",
-        "tests/transport/transport_ucx_stranger_test.cc::UcxTransport",
+        "tests/transport/transport_ucx_stranger_test.cc::UcxTransport."
+        "NothingOfAStrangerReachesUcxAndNothingIsToldToIt",
         FAULTS + "Strangers.test_garbage_at_each_port_leaves_the_bits"),
     row(36, "a stranger without the key calls a group", "it is no rank; the sums are right",
         "tests/kvstore/collective/collective_strangers_test.cc::CollectiveStrangers"),
