@@ -297,7 +297,6 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
     negotiation_->End(submission->request.set, submission->request.name,
                       /*waited_s=*/-1);
   }
-  const TimePoint begin = Clock::now();
   if (is_stopping_) negotiation_->Stop();
   std::vector<uint64_t> mine = negotiation_->notice();
   mine[0] |= std::exchange(told_choice_, 0);

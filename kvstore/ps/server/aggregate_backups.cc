@@ -115,7 +115,8 @@ absl::Status BackupAggregator::Sum(bool needs_checksum) {
       RETURN_IF_ERROR(sum_.Hold(slot.push, payload));
     }
   }
-  Current next{.format = sum_.format()};
+  Current next;
+  next.format = sum_.format();
   ASSIGN_OR_RETURN(next.weights.chunk, sum_.Sum(payloads_, nullptr, {}));
   if (needs_checksum) {
     const ConstBytes payload = next.weights.chunk.payload;
