@@ -15,6 +15,10 @@
 #include "kvstore/operations/queue.h"
 #include "kvstore/operations/tuner.h"
 
+namespace telegrad {
+class KVStore;
+}  // namespace telegrad
+
 // Asynchronous operations as Horovod's, over a group. docs/operations.md.
 namespace telegrad::operations {
 
