@@ -185,8 +185,7 @@ class Operations(unittest.TestCase):
         for got in self.ranks(coded, 2).results():
             self.assertEqual([got[name] for name in ("weight", "bias", "own", "floats")],
                              [0, .75, .5, .75])
-            self.assertEqual(got["codecs"], {"weight": "2bit", "bias": "none", "own": "2bit",
-                                             "floats": "none"})
+            self.assertEqual(got["codecs"], {"weight": "2bit", "bias": "none", "own": "2bit"})
             for text, pattern in zip(got["refused"], (
                     "int8 .*op max", "int8 for broadcast", "3bit",
                     r'"own" of 9 elements .*residuals are of 1000 elements')):

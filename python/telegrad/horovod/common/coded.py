@@ -114,7 +114,8 @@ class CodedSums:
         return "store" if has_rule else "none"
 
     def report(self) -> Dict[str, Any]:
-        """``decisions`` of each parameter, and bytes as of `telegrad.Store.stats`."""
+        """``decisions`` of each parameter that does not go as floats by its dimension, and
+        bytes as of `telegrad.Store.stats`."""
         decisions: List[Dict[str, Any]] = self._store.report()
         return {"decisions": decisions, **self._store.stats()}
 
