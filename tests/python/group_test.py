@@ -334,4 +334,4 @@ class Group(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        values, counts, splits, messages, differs, dies, never_ends)})
+        values, counts, splits, messages, algorithms, differs, dies, never_ends)})
