@@ -170,7 +170,9 @@ TEST(Backups, RoundsThatTakeAllHaveTheBitsOfAStoreThatWaits) {
       config.compression.threshold = {};
       Cluster(config).Run([&](KVStore& store) {
         EXPECT_EQ(store.backups() != nullptr, dropped > 0);
-        if (dropped > 0) ASSERT_THAT(store.backups()->TakeAll(true), IsOk());
+        if (dropped > 0) {
+          ASSERT_THAT(store.backups()->TakeAll(true), IsOk());
+        }
         Ledger ledger(false);
         BackedWorker worker(store, ledger);
         for (int step = 0; step < 9; ++step) worker.Step(step);
