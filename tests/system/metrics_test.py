@@ -17,7 +17,8 @@ from harness import ENDLESS, SHORT, SystemTest, wait_until
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAUNCH = os.path.join(ROOT, "python", "telegrad-launch")
 # Those that this job has no reason to show.
-ELSEWHERE = {"telegrad_staleness_max_steps", "telegrad_stragglers_total"}
+ELSEWHERE = {"telegrad_late_pushes_total", "telegrad_staleness_max_steps",
+             "telegrad_stragglers_total"}
 
 
 def scrape(address):
