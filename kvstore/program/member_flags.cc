@@ -176,6 +176,9 @@ absl::StatusOr<Secret> SecretOf(const PathFlags& flags,
 void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
   AddJobFlags(app, flags);
   AddPathFlags(app, flags);
+  app.add_option("--ledger", flags.ledger,
+                 "folder in which those who sum write, for each round of each "
+                 "tensor, who has pushed and the checksum of the sum");
 }
 
 absl::StatusOr<Parts> PartsOf(const Placement& placement,
@@ -186,8 +189,11 @@ absl::StatusOr<Parts> PartsOf(const Placement& placement,
 
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
   flags.has_servers = app.count("--servers") > 0;
-  const std::string wrong = ExplainEmpty(app, {"--scheduler"});
+  const std::string wrong = ExplainEmpty(app, {"--scheduler", "--ledger"});
   if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
+  if (!flags.ledger.empty()) {
+    RETURN_IF_ERROR(MakeFolder("--ledger", flags.ledger));
+  }
   return FinishPathFlags(app, flags);
 }
 
@@ -254,6 +260,7 @@ absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
   dist.timing = TimingOf(flags);
   dist.operation_timeout = FromSeconds(flags.operation_timeout_s);
   dist.num_threads = flags.threads;
+  dist.ledger = flags.ledger;
   dist.flight = std::make_shared<FlightLog>(flags.flight_recorder);
   return dist;
 }

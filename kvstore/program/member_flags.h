@@ -45,6 +45,7 @@ struct MemberFlags : PathFlags {
   int workers = 2;
   int servers = 1;
   int threads = 1;  // threads for codecs, per process
+  std::string ledger;  // folder; empty: none
   std::string job_id;
   std::string scheduler;  // "host:port" of one started by hand
   double join_timeout_s = 60;

@@ -185,6 +185,10 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   if (!folder.empty()) {
     RETURN_IF_ERROR(telegrad::MakeFolder("flight_recorder", folder));
   }
+  if (const char* const ledger = std::getenv("TELEGRAD_LEDGER")) {
+    made->options_.ledger = ledger;
+    RETURN_IF_ERROR(telegrad::MakeFolder("TELEGRAD_LEDGER", ledger));
+  }
   made->options_.flight = std::make_shared<telegrad::FlightLog>(folder);
   made->options_.on_wait = [to = made->waiting_](const std::string& text) {
     telegrad::MutexLock lock(&to->mutex);

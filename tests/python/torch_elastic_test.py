@@ -9,6 +9,7 @@ import time
 import unittest
 from datetime import timedelta
 
+import ledger
 import workers
 
 try:
@@ -98,7 +99,7 @@ def survive(argument):
         step += 1
         gap_s, done = max(gap_s, time.monotonic() - done), time.monotonic()
     return {"at loss": found, "gap_s": gap_s, "workers": state.num_workers, "steps": state.steps,
-            "weights": net.all().tolist(), "held": held(state).tolist()}
+            "process": os.getpid(), "weights": net.all().tolist(), "held": held(state).tolist()}
 
 
 def survive_diloco(_):
@@ -183,10 +184,10 @@ def refused(_):
 
 
 class Elastic(unittest.TestCase):
-    def lose(self, victim, is_within, how="survive"):
+    def lose(self, victim, is_within, how="survive", **environment):
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         ended = workers.Ranks(FILE, how, 3, [victim, is_within],
-                              STORE=str(store.port)).wait()
+                              STORE=str(store.port), **environment).wait()
         self.assertEqual(ended[victim][0], -signal.SIGKILL, ended[victim])
         left = [rank for rank in range(3) if rank != victim]
         for rank in left:
@@ -211,6 +212,50 @@ class Elastic(unittest.TestCase):
                 kept = torch.tensor(one["held"]) + torch.tensor(other["held"])
                 self.assertTrue(torch.equal(given.double(), (2 * moved + kept).double()))
                 self.assertGreater(float(kept.abs().sum()), 0)
+
+    def count_again(self, folder, ranks, results):
+        """All that was summed, what was held back and the weights, from the ledgers alone."""
+        first, second = sorted(ledger.lives(folder), key=lambda life: -len(life.members))
+        self.assertEqual((len(first.members), len(second.members)), (3, 2))
+        rank_of = {each["process"]: rank for rank, each in zip(ranks, results)}
+        dead, = set(first.processes()) - set(rank_of)
+        rank_of[dead], = set(range(3)) - set(ranks)
+        self.assertEqual(set(second.processes()), set(rank_of) - {dead})
+        count = ledger.Count(SIZES, lambda process, step: {
+            name: values.tolist() for name, values in gradients(step, rank_of[process]).items()
+        }, threshold=0.25)
+
+        def held(process):
+            return sum((count.residuals[process][name] for name in SIZES), [])
+
+        for step in range(LOST):
+            self.assertTrue(first.whole(step, SIZES), step)
+            count.sums(first, step, step)
+        for each in results:
+            self.assertEqual(each["at loss"]["held"], held(each["process"]))
+        weights = [0.0] * sum(SIZES.values())
+        for step in range(LOST, STEPS):
+            self.assertTrue(second.whole(step - LOST, SIZES), step)
+            total = count.sums(second, step - LOST, step)
+            for i, value in enumerate(sum((total[name] for name in SIZES), [])):
+                weights[i] -= value / 2
+        for each in results:
+            self.assertEqual(each["held"], held(each["process"]))
+            self.assertEqual(each["weights"], weights)
+
+    def test_ledgers_have_all_that_was_summed_with_whom(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks, results = self.lose(1, True, TELEGRAD_LEDGER=folder)
+            self.count_again(folder, ranks, results)
+            # It finds one sum that is another one.
+            path = next(os.path.join(folder, name) for name in os.listdir(folder))
+            with open(path, encoding="ascii") as file:
+                text = file.read()
+            at = text.index('"crc32c":') + len('"crc32c":')
+            with open(path, "w", encoding="ascii") as file:
+                file.write(f"{text[:at]}1{text[at:]}")
+            with self.assertRaises(AssertionError):
+                self.count_again(folder, ranks, results)
 
     def test_local_steps_go_on_with_what_ranks_had_done_since_the_last_exchange(self):
         left, (one, other) = self.lose(2, False, "survive_diloco")

@@ -51,7 +51,7 @@ constexpr std::pair<FlagGroup, const char*> kGroups[] = {
      "--continue --dead-timeout --help --insecure --job-id --jobs "
      "--join-timeout --op-timeout --recalibrate --secret-file --version"},
     {kShown,
-     "--explain --flight-recorder --keep --log-json --metrics-file "
+     "--explain --flight-recorder --keep --ledger --log-json --metrics-file "
      "--metrics-port --out "
      "--show-checkpoint --target --tensorboard "
      "--timeline --verbose --what-if"}};

@@ -51,6 +51,9 @@ struct JobOptions {
   // A server, or a worker's part of the sums, writes a Chrome trace of some
   // rounds to SERVER_TRACE-server<rank>.json; empty: no trace.
   std::string server_trace = {};
+  // A folder in which a server, or a worker's part of the sums, writes what it
+  // has summed (kvstore/ps/server/ledger.h); empty: nowhere.
+  std::string ledger = {};
   // Outlives the job's members of this process, which add their numbers; null:
   // nobody asks.
   Metrics* metrics = nullptr;

@@ -114,6 +114,8 @@ absl::Status DistServer::Listen() {
   options.gdr = std::nullopt;  // sums are in host memory
   ASSIGN_OR_RETURN(
       path_, AgreeOnPath(*control_, options, options_.job.secret, deadline));
+  ASSIGN_OR_RETURN(ledger_,
+                   Ledger::Open(options_.job.ledger, control_->membership()));
   const size_t num_all = control_->membership().workers.size();
   ranks_ = RanksByPlace(path_.plan, num_all);
   num_workers_ = static_cast<int>(RanksThatPush(path_.plan, num_all).size());

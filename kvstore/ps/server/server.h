@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "kvstore/job/control/handshake.h"
 #include "kvstore/job/path/data_path.h"
+#include "kvstore/ps/server/ledger.h"
 #include "kvstore/ps/server/served_tensors.h"
 #include "kvstore/ps/server/server_metrics.h"
 #include "kvstore/ps/server/server_timeline.h"
@@ -105,6 +106,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   std::unique_ptr<Job> control_;
   DataPath path_;
   std::shared_ptr<FlightRecorder> recorder_;  // null: nobody asks
+  Ledger ledger_;
   FrameSender::Leaving leaving_;
   std::unique_ptr<TransportContext> transport_;
   std::optional<ServedTensors> tensors_;  // jobs point to their chunks

@@ -214,6 +214,11 @@ void DistServer::Complete(ServedChunk& chunk) {
 
 void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
                       const Answer& answer) {
+  const bool ends_round =
+      answer.type == FrameType::kReply || answer.type == FrameType::kAck;
+  if (ledger_.is_open() && ends_round && answer.worker == 0) {
+    ledger_.Add(tensors_->names()[chunk.key], chunk, format, answer);
+  }
   Session* session = worker_sessions_[static_cast<size_t>(answer.worker)];
   if (session == nullptr) return;  // gone: the scheduler will tell
   if (answer.is_late) metrics_.CountLate(answer.worker);
