@@ -44,7 +44,7 @@ absl::StatusOr<Secret> SecretOf(const PathFlags& flags,
 struct MemberFlags : PathFlags {
   int workers = 2;
   int servers = 1;
-  int threads = 1;  // threads for codecs, per process
+  int threads = 1;     // threads for codecs, per process
   std::string ledger;  // folder; empty: none
   std::string job_id;
   std::string scheduler;  // "host:port" of one started by hand

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +14,16 @@
 #include "base/log.h"
 
 namespace telegrad {
+namespace {
+
+// Names are what others have sent.
+std::string Quoted(const std::string& text) {
+  using Json = nlohmann::json;
+  return Json(text).dump(-1, ' ', /*ensure_ascii=*/true,
+                         Json::error_handler_t::replace);
+}
+
+}  // namespace
 
 absl::StatusOr<Ledger> Ledger::Open(const std::string& folder,
                                     const Membership& membership) {
@@ -36,8 +47,9 @@ absl::StatusOr<Ledger> Ledger::Open(const std::string& folder,
       R"(,"workers":[)",
       absl::StrJoin(membership.workers, ",",
                     [](std::string* out, const Member& member) {
-                      absl::StrAppend(out, "\"", ToString(member.id), "@",
-                                      member.host, ":", member.pid, "\"");
+                      absl::StrAppend(out, Quoted(absl::StrCat(
+                                               ToString(member.id), "@",
+                                               member.host, ":", member.pid)));
                     }),
       "]}\n"));
   return ledger;
@@ -47,12 +59,12 @@ void Ledger::Add(const std::string& tensor, const Chunk& chunk,
                  const PayloadFormat& format, const Answer& answer) {
   const ConstBytes payload = answer.result.chunk.payload;
   Write(absl::StrCat(
-      R"({"step":)", answer.step, R"(,"tensor":")", tensor, R"(","begin":)",
-      chunk.begin, R"(,"elems":)", chunk.num_elems, R"(,"contributors":)",
-      answer.contributors, R"(,"format":)", static_cast<int>(format.reply),
-      R"(,"packing":)", static_cast<int>(format.packing), R"(,"bytes":)",
-      payload.size, R"(,"crc32c":)", Crc32c(payload.data, payload.size),
-      "}\n"));
+      R"({"step":)", answer.step, R"(,"tensor":)", Quoted(tensor),
+      R"(,"begin":)", chunk.begin, R"(,"elems":)", chunk.num_elems,
+      R"(,"contributors":)", answer.contributors, R"(,"format":)",
+      static_cast<int>(format.reply), R"(,"packing":)",
+      static_cast<int>(format.packing), R"(,"bytes":)", payload.size,
+      R"(,"crc32c":)", Crc32c(payload.data, payload.size), "}\n"));
 }
 
 // A full disk is no reason to end a job.
