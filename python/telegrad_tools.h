@@ -34,6 +34,13 @@ TELEGRAD_API int32_t telegrad_store_take_all(telegrad_store* store,
                                              int32_t takes_all,
                                              telegrad_status* status);
 
+/* For the job's metrics: a step of the training took so many seconds, in wait_s
+ * of which it did nothing but wait for communication. Errors:
+ * InvalidArgument for numbers that are below 0 or none. */
+TELEGRAD_API int32_t telegrad_store_note_step(telegrad_store* store,
+                                              double step_s, double wait_s,
+                                              telegrad_status* status);
+
 /* With `is_on` the begin and the end of each key's operations are noted from
  * now on, with 0 no more. `events` may be NULL; else it gets those that ended
  * since the call before: Chrome's trace events, an array of JSON, of process

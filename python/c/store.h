@@ -61,6 +61,7 @@ struct telegrad_store {
   void Close();
 
   telegrad::KVStore& store() { return *store_; }
+  telegrad::StoreMetrics& metrics() { return *metrics_; }
   const telegrad::c::Verdict* verdict() const { return verdict_.get(); }
   const telegrad::c::Owner& owner() const { return owner_; }
 

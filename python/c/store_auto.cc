@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/job/path/data_path.h"
 #include "python/c/bytes.h"
@@ -112,6 +113,17 @@ absl::Status telegrad_store::LoadChoice(absl::string_view text) {
 }
 
 extern "C" {
+
+int32_t telegrad_store_note_step(telegrad_store* store, double step_s,
+                                 double wait_s, telegrad_status* status) {
+  absl::Status result = CheckCall(store, store);
+  if (result.ok() && !(step_s >= 0 && wait_s >= 0 && step_s + wait_s < 1e300)) {
+    result = absl::InvalidArgumentError(absl::StrCat(
+        "step_s=", step_s, ", wait_s=", wait_s, ": seconds of 0 or more"));
+  }
+  if (result.ok()) store->metrics().AfterStep(step_s, wait_s);
+  return Give(result, status);
+}
 
 int32_t telegrad_store_after_step(telegrad_store* store, double step_s,
                                   double exchange_s, double wait_s,

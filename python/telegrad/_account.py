@@ -11,7 +11,8 @@ from .launch.exposition import samples_of
 from .launch.verdict import REASONS
 
 # A field of summary.json in docs/numbers.md, and the metric that has it.
-_FIELDS = {"steps": "steps_total",
+_FIELDS = {"steps": "steps_total", "seconds": "step_seconds_total",
+           "comm_wait_s": "wait_seconds_total",
            "push_raw_bytes": "push_raw_bytes_total", "push_wire_bytes": "push_wire_bytes_total",
            "pull_raw_bytes": "pull_raw_bytes_total", "pull_wire_bytes": "pull_wire_bytes_total",
            "to_device_bytes": "to_device_bytes_total",
@@ -28,7 +29,8 @@ def line_of(page: str, rank: int) -> Dict[str, Any]:
         values = [value for labels, value in samples.get("telegrad_" + name, [])
                   if (labels.get("role"), labels.get("rank")) == ("worker", str(rank))]
         if values:
-            found[field] = int(sum(values))
+            is_time = field in ("seconds", "comm_wait_s")
+            found[field] = round(sum(values), 6) if is_time else int(sum(values))
     for labels, value in samples.get("telegrad_memory_bytes", []):
         if labels.get("kind") == "peak":
             found["worker_peak_bytes"] = int(value)

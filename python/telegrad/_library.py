@@ -156,6 +156,7 @@ PROTOTYPES = {
     "store_load_codec": (c_int32, [_H, c_uint32, c_char_p, c_uint64, _S]),
     "store_save_choice": (c_int32, [_H, POINTER(_H), _S]),
     "store_load_choice": (c_int32, [_H, c_char_p, c_uint64, _S]),
+    "store_note_step": (c_int32, [_H, c_double, c_double, _S]),
     "store_after_step": (c_int32, [_H, c_double, c_double, c_double, POINTER(_H), _S]),
     "store_load_states": (c_int32, [_H, c_char_p, c_uint64, _S]),
     "store_catch_up": (c_int32, [_H, POINTER(c_int64), _S]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from ctypes import (byref, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p,
                     sizeof)
 from numbers import Real
@@ -30,6 +31,7 @@ class Queue:
         self._done: Dict[int, Optional[Error]] = {}
         self._arrays: Dict[int, Any] = {}  # of operations in flight: they live so long
         self._last_tag = 0
+        self.waited_s = 0.0  # in `wait`
 
     @property
     def handle(self) -> c_void_p:
@@ -62,6 +64,7 @@ class Queue:
 
     def wait(self, tag: int) -> None:
         """Until that operation is done; raises its error. Ctrl-C is heard."""
+        start = time.monotonic()
         try:
             while tag not in self._done:
                 done = self.next(SLICE_S)
@@ -70,6 +73,8 @@ class Queue:
         except KeyboardInterrupt:
             self.cancel(tag)
             raise
+        finally:
+            self.waited_s += time.monotonic() - start
         error = self._done.pop(tag)
         if error is not None:
             raise error
@@ -185,6 +190,8 @@ class Store:
         if job is not None and not isinstance(job, Job):
             raise UsageError(f"job={job!r}: a telegrad.Job is wanted")
         kind = encoded(type, "type")
+        self._step_ended: Optional[Tuple[float, float]] = None  # when, waited so far
+        self._sees_steps = True  # until somebody says when they end
         self.queue = Queue()
         try:
             call("store_create", None if job is None else job.handle, kind,
@@ -352,6 +359,8 @@ class Store:
         else:
             rest = (*tensors, None if priorities is None else
                     _numbers("priorities", c_int32, priorities, len(keys)))
+        if self._sees_steps and name.startswith("push") and 0 in keys:
+            self._count_step(self.queue.waited_s)  # a round of the first tensor begins
         return self._start_raw(name, len(keys), c_keys, rest, (lists, rows))
 
     def _start_raw(self, name: str, num: int, c_keys: Any, rest: Tuple[Any, ...],
@@ -410,6 +419,38 @@ class Store:
             lambda: _library.bytes_of("store_after_step", self.handle, step_s,
                                       exchange_s, wait_s)))
         return found
+
+    def note_step(self, step_s: float, wait_s: float) -> None:
+        """For `telegrad.metrics`, of a loop that knows better than the store, which takes
+        a step to go from a push of its first tensor to the next one::
+
+            store.note_step(time.monotonic() - begin, waited_s)
+
+        Args:
+            step_s, wait_s: seconds of a step, and of these in which the training did
+                nothing but wait for communication.
+
+        Raises:
+            telegrad.UsageError: below 0, or no number.
+        """
+        if not all(isinstance(each, Real) and 0 <= each < float("inf")
+                   for each in (step_s, wait_s)):
+            raise UsageError(f"step_s={step_s!r}, wait_s={wait_s!r}: seconds of 0 or more")
+        call("store_note_step", self.handle, step_s, wait_s)
+        self._sees_steps = False
+
+    def _end_step(self, waited_s: float) -> None:
+        """A step ends, of a loop which has waited so long in all steps so far."""
+        self._sees_steps = False
+        self._count_step(waited_s)
+
+    def _count_step(self, waited_s: float) -> None:
+        now = time.monotonic()
+        ended, self._step_ended = self._step_ended, (now, waited_s)
+        if ended is not None:
+            step_s = now - ended[0]
+            call("store_note_step", self.handle, step_s,
+                 min(step_s, max(0.0, waited_s - ended[1])))
 
     def save_choice(self) -> str:
         """What the type "auto" keeps, for `load_choice`; "" while it measures."""

@@ -23,6 +23,7 @@ except ImportError:
 
 import telegrad
 import telegrad.kubeflow
+import telegrad.kvstore
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(os.path.dirname(HERE), "system"))
@@ -62,6 +63,38 @@ class OneJob(unittest.TestCase):
         job.close()
         self.assertEqual(telegrad.metrics(), {})
 
+    def test_steps_and_waiting_have_seconds(self):
+        begin = time.monotonic()
+        job, store = self.start()
+
+        def seconds():
+            found = telegrad.metrics()
+            return [value for name in ("step", "wait")
+                    for _, value in found[f"telegrad_{name}_seconds_total"]]
+
+        step_s, wait_s = seconds()
+        self.assertLess(0, wait_s)
+        self.assertLessEqual(wait_s, step_s)
+        self.assertLessEqual(step_s, time.monotonic() - begin)
+        store.note_step(100.5, 7.25)  # from then on nobody else counts
+        exchange(store, [0], [np.ones(100, np.float32)], 3)
+        self.assertEqual([round(after - before, 9) for after, before in
+                          zip(seconds(), (step_s, wait_s))], [100.5, 7.25])
+        for wrong in ((-1, 0), (0, float("nan")), (float("inf"), 0), ("a", 0)):
+            workers.refused(telegrad.UsageError, lambda: store.note_step(*wrong))
+        job.close()
+
+    def test_a_kvstore_has_them_as_well(self):
+        with telegrad.Job().join() as job, telegrad.kvstore.create("dist_sync", job) as kv:
+            kv.init("w", np.zeros(100, np.float32))
+            for _ in range(5):
+                kv.push("w", np.ones(100, np.float32))
+                kv.pull("w", out=np.empty(100, np.float32))
+            found = telegrad.metrics()
+            (_, step_s), = found["telegrad_step_seconds_total"]
+            (_, wait_s), = found["telegrad_wait_seconds_total"]
+            self.assertTrue(0 < wait_s <= step_s, (wait_s, step_s))
+
     def test_a_line_of_each_job_is_left(self):
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
                 os.environ, TELEGRAD_LOG_JSON=os.path.join(folder, "jobs.jsonl")):
@@ -82,6 +115,7 @@ class OneJob(unittest.TestCase):
                          ("result", 17, 1, 0))
         for name in ("push_raw_bytes", "push_wire_bytes", "pull_raw_bytes", "pull_wire_bytes"):
             self.assertEqual(good[name], stats[name])
+        self.assertTrue(0 < good["comm_wait_s"] <= good["seconds"], good)
         self.assertGreater(good["worker_peak_bytes"], 1 << 20)
         self.assertEqual((bad["code"], bad["reason"], bad["message"]), (70, "internal", "'w'"))
 

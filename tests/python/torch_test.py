@@ -25,6 +25,7 @@ except ImportError as why:
 
 import telegrad
 import telegrad.torch
+from telegrad.launch.exposition import samples_of
 from telegrad.torch import _meeting, _options
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -141,6 +142,7 @@ def two_bits_with(options):
                 for p in net.parameters())
     headers = 64 * len(list(net.parameters()))
     assert report["push_wire_bytes"] == workers.pushes(RANK) * 6 * (words + headers), report
+    check_seconds(state)
     # As it is by now, not as it was decided.
     if workers.pushes(RANK):
         assert 0 <= report["decisions"][0]["zero_share"] < 1, report["decisions"][0]
@@ -149,6 +151,14 @@ def two_bits_with(options):
     assert first != later, "DDP did not rebuild its buckets"
     codecs = {line["name"]: line["codec"] for line in report["decisions"]}
     return [codecs["first.weight"], codecs["first.bias"]]
+
+
+def check_seconds(state):
+    """In the job's metrics: of all steps but the first."""
+    found = samples_of(state._job.metrics_text())
+    wait_s, step_s = (sum(value for _, value in found[f"telegrad_{name}_seconds_total"])
+                      for name in ("wait", "step"))
+    assert 0 < wait_s <= min(step_s, state.waited_s), (wait_s, step_s, state.waited_s)
 
 
 def two_bits(cases):

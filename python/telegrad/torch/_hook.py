@@ -455,6 +455,7 @@ class State:
         waited_s = time.monotonic() - start
         self.waited_s += waited_s
         self.steps += 1
+        self._store._end_step(self.waited_s)
         self._residuals.step_done()
         self._say(self._check.after_step())
         if self.steps == 1 and self._verbose:

@@ -253,6 +253,7 @@ class Replicas:
         self.waited_s += time.monotonic() - start
         waited_s, self._waited_before_s = (self.waited_s - self._waited_before_s,
                                            self.waited_s)
+        self._store._end_step(self.waited_s)
         if self._choice is not None:
             self._choice.after_step(waited_s)
 
