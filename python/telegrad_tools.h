@@ -22,21 +22,19 @@ TELEGRAD_API int32_t telegrad_store_without_momentum(telegrad_store* store,
  * does not wait for K of the workers. A push that comes when its round is over
  * counts in the next one, and is answered at once, with the newest weights.
  * `missed` gets how many rounds have passed in which this worker pushed
- * nothing; its next pushes are of the round that is open. While no operation
- * runs. */
+ * nothing; its next pushes are of the open one. While no operation runs. */
 TELEGRAD_API int32_t telegrad_store_catch_up(telegrad_store* store,
                                              int64_t* missed,
                                              telegrad_status* status);
 /* Rounds wait for all from now on, until `takes_all` is 0 again: all workers
- * call it before the same step. Behind such a round nothing that was pushed is
- * left out, and all have the same weights. While no operation runs. */
+ * call it before the same step, while no operation runs. Behind such a round
+ * nothing pushed is left out, and all have the same weights. */
 TELEGRAD_API int32_t telegrad_store_take_all(telegrad_store* store,
                                              int32_t takes_all,
                                              telegrad_status* status);
 
-/* For the job's metrics: a step of the training took so many seconds, in wait_s
- * of which it did nothing but wait for communication. Errors:
- * InvalidArgument for numbers that are below 0 or none. */
+/* For metrics: a step took so many seconds, in wait_s of which it only waited
+ * for communication; both are 0 or more. */
 TELEGRAD_API int32_t telegrad_store_note_step(telegrad_store* store,
                                               double step_s, double wait_s,
                                               telegrad_status* status);
