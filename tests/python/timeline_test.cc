@@ -8,6 +8,7 @@ namespace {
 
 TEST(OperationEnds, CountsWhatItLeavesOut) {
   Timeline timeline;
+  timeline.Switch(true);
   const auto under_way = std::make_shared<Ticket::State>();
   {
     c::OperationEnds ends(timeline, 2);

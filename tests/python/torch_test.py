@@ -697,7 +697,7 @@ class Torch(unittest.TestCase):
             self.assertEqual(set(options.__annotations__),
                              own | set(_options.ServersOptions.__annotations__))
         of_job = set(inspect.signature(telegrad.Job).parameters) - {
-            "scheduler", "has_scheduler", "secret", "rank", "num_workers", "num_servers",
+            "scheduler", "has_scheduler", "secret", "rank", "num_workers", "num_servers", "elastic",
             "servers_here", "role", "from_launcher", "hosts_part"}
         self.assertEqual(set(_options.JobOptions.__annotations__),
                          of_job | {"secret_file"})  # a Job has the secret itself

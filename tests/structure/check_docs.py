@@ -40,6 +40,12 @@ FOREIGN = re.compile(
     r"^\s*(\$\s*)?(cmake|ctest|ninja|git|apt-get|update-alternatives|mpirun|srun"
     r"|clang-format|telegrad-perf|telegrad-topo|telegrad-server)\b")
 
+# Of ./telegrad, perf/kills and telegrad.run.
+OWN_ELSEWHERE = {"--quick", "--cuda", "--piece", "--autotune", "--autotune-log"}
+# Of horovodrun, torchrun, docker and podman.
+FOREIGN_FLAGS = {"--autotune-log-file", "--min-np", "--max-np", "--host-discovery-script",
+                 "--max-restarts", "--shm-size", "--cpus"}
+
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 # Pages that explain a program.
 PROGRAM_OF = {"docs/tutorial_cpp.md": "examples/linear_regression.cc",
@@ -97,9 +103,7 @@ def documents(root):
 
 
 def unknown_flags(root, help_text):
-    known = set(FLAG.findall(help_text)) | {"--help"}
-    # The entry script's own.
-    known |= {"--quick"}
+    known = set(FLAG.findall(help_text)) | {"--help"} | OWN_ELSEWHERE | FOREIGN_FLAGS
     return [f"{path}:{number}: {flag} is not in --help"
             for path in documents(root)
             for number, flag in flags_in_text(read(root, path))

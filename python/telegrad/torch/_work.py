@@ -5,6 +5,7 @@ import _thread
 import threading
 import time
 from datetime import timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Callable, Dict, List, Optional, Set
 
@@ -171,16 +172,20 @@ class Lanes:
         with torch.no_grad():
             while True:
                 try:
-                    work = queue.get(timeout=0 if self._is_closed else _IDLE_S)
+                    taken = [queue.get(timeout=0 if self._is_closed else _IDLE_S)]
                 except Empty:
                     with self._mutex:
                         if queue.empty():
                             del self._queues[lane]
                             return
                     continue
-                run_within(work.run)
-                self._under_way.discard(id(work))
-                del work
+                run_within(partial(self._do, taken))
+
+    def _do(self, taken: List[Work]) -> None:
+        """Behind it nothing of torch is left on this thread, which may find Python ended."""
+        work = taken.pop()
+        work.run()
+        self._under_way.discard(id(work))
 
 
 def wait_until(is_so: Callable[[], bool], deadline: float) -> bool:
