@@ -217,7 +217,7 @@ TEST(CodedAllreduceOf2Ranks, TakesTheStoresOwnSetting) {
       const auto sums =
           Do<float>(*operations,
                     WantCoded(name, values, name[0] == 'o' ? "int8" : "store"));
-      EXPECT_EQ(sums[0] == 6, name[0] == 'b') << name << " " << sums[0];
+      EXPECT_EQ(sums[0] == 6, name[0] != 'w') << name << " " << sums[0];
     }
     std::vector<std::string> codecs;
     for (const TensorReport& each : store->codecs().Report()) {
