@@ -313,8 +313,9 @@ absl::Status Operations::Cycle(Duration patience, bool* is_busy) {
   if (*is_busy) {
     agreeing_ns_ += std::chrono::nanoseconds(Clock::now() - begin).count();
   }
-  RETURN_IF_ERROR(RunDue(std::move(decision.due)));
+  // Before anybody hears that it is done, who may stop the timeline.
   if (*is_busy && marks_cycles_) runner_->NoteCycle(begin);
+  RETURN_IF_ERROR(RunDue(std::move(decision.due)));
   Tune();
   LookForStalls();
   if (decision.stopped_by < 0) return absl::OkStatus();
