@@ -26,10 +26,10 @@ absl::StatusOr<std::unique_ptr<AsyncAggregator>> AsyncAggregator::Make(
 AsyncAggregator::AsyncAggregator(std::vector<Slot> slots,
                                  const EngineConfig& config,
                                  int64_t max_staleness)
-    : config_(config),
+    : OneByOneAggregator(slots.size(), 1, config.buffers),
+      config_(config),
       max_staleness_(max_staleness),
-      slots_(std::move(slots)),
-      values_(slots_.size(), 1, config.buffers) {}
+      slots_(std::move(slots)) {}
 
 absl::StatusOr<Aggregator::Admission> AsyncAggregator::Admit(
     int worker, const PushHeader& push) {
@@ -60,25 +60,12 @@ absl::StatusOr<bool> AsyncAggregator::OnPushed(int worker,
   return Run(worker, needs_checksum);
 }
 
-// A worker has one push under way, so that this ends.
-absl::StatusOr<bool> AsyncAggregator::Run(int change, bool needs_checksum) {
-  if (!changes_.Begin(change)) return false;
-  while (const std::optional<int> next = changes_.Next()) {
-    ASSIGN_OR_RETURN(RoundResult weights, Apply(*next, needs_checksum));
-    MutexLock lock(&mutex_);
-    current_ = std::move(weights);
-    applied_.push_back(*next);
-  }
-  return true;
-}
-
-absl::StatusOr<RoundResult> AsyncAggregator::Apply(int change,
-                                                   bool needs_checksum) {
+absl::StatusOr<bool> AsyncAggregator::Apply(int change, bool needs_checksum) {
   RoundResult weights;
   if (change == kValue) {
-    slots_[0].sum.SetValue(value_);
-    weights.chunk.buffer = value_;
-    weights.chunk.payload = value_->view();
+    slots_[0].sum.SetValue(value());
+    weights.chunk.buffer = value();
+    weights.chunk.payload = value()->view();
   } else {
     Slot& slot = slots_[static_cast<size_t>(change)];
     const ConstBytes payload(slot.frame->data(), slot.push.payload_bytes);
@@ -91,23 +78,18 @@ absl::StatusOr<RoundResult> AsyncAggregator::Apply(int change,
     weights.payload_crc32c =
         Crc32c(weights.chunk.payload.data, weights.chunk.payload.size);
   }
-  return weights;
+  {
+    MutexLock lock(&mutex_);
+    current_ = std::move(weights);
+  }
+  NoteApplied(change);
+  return true;
 }
 
 size_t AsyncAggregator::Complete(AnswerSink& sink) {
-  std::vector<int> applied;
-  {
-    MutexLock lock(&mutex_);
-    applied.swap(applied_);
-  }
-  size_t num_pushes = 0;
-  for (const int change : applied) {
-    if (change == kValue) {
-      value_ = nullptr;
-      values_.Install(SendTo(sink));
-      continue;
-    }
-    Slot& slot = slots_[static_cast<size_t>(change)];
+  size_t num_pushes = TakeNumBetween();
+  for (const int worker : TakeApplied(SendTo(sink))) {
+    Slot& slot = slots_[static_cast<size_t>(worker)];
     slot.phase = Phase::kApplied;
     slot.frame = nullptr;
     slot.sum.Finish(slot.record);
@@ -155,7 +137,7 @@ absl::Status AsyncAggregator::OnPull(int worker, const PullHeader& pull,
                                                    " steps was not expected"));
   }
   if (pull.wants_broadcast) {
-    RETURN_IF_ERROR(values_.OnPull(chunk(), worker, pull, SendTo(sink)));
+    RETURN_IF_ERROR(values().OnPull(chunk(), worker, pull, SendTo(sink)));
     return ApplyValue(sink);
   }
   sink.Send(chunk(), slot.sum.format(),
@@ -172,37 +154,7 @@ absl::Status AsyncAggregator::OnPropose(int worker, const PushHeader& propose,
                                         AnswerSink& sink) {
   ChunkSum& sum = slots_[static_cast<size_t>(worker)].sum;
   RETURN_IF_ERROR(sum.Propose(0, propose.wish.scale).status());
-  RoundResult agreed;
-  agreed.chunk.record.settings = sum.settings();
-  agreed.chunk.record.agreed = sum.settings();
-  sink.Send(chunk(), sum.format(),
-            {.worker = worker,
-             .type = FrameType::kAgree,
-             .step = sum.step(),
-             .priority = propose.priority,
-             .result = agreed,
-             .contributors = 1});
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Bytes> AsyncAggregator::BeginValue(uint64_t index,
-                                                  size_t num_bytes) {
-  return values_.Begin(chunk(), index, num_bytes);
-}
-
-absl::Status AsyncAggregator::OnValue(int worker, int32_t priority,
-                                      AnswerSink& sink) {
-  RETURN_IF_ERROR(values_.End(chunk(), worker, priority));
-  return ApplyValue(sink);
-}
-
-// If there is one that all wait for. Complete installs it.
-absl::Status AsyncAggregator::ApplyValue(AnswerSink& sink) {
-  if (value_ != nullptr) return absl::OkStatus();
-  value_ = values_.next();
-  if (value_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const bool is_due, Run(kValue, false));
-  if (is_due) Complete(sink);
+  SendAgreed(sum, worker, propose.priority, 1, sink);
   return absl::OkStatus();
 }
 

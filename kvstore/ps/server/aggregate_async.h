@@ -5,9 +5,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "kvstore/ps/server/aggregator.h"
-#include "kvstore/ps/server/given_values.h"
-#include "kvstore/ps/server/one_by_one.h"
+#include "kvstore/ps/server/aggregate_one_by_one.h"
 
 namespace telegrad {
 
@@ -20,7 +18,7 @@ namespace telegrad {
 // A worker's slot is empty, then taken (Admit), applied (Complete), and empty
 // again when it is answered. Slots are the server's thread's, but for what
 // Apply needs of a taken one.
-class AsyncAggregator : public Aggregator {
+class AsyncAggregator : public OneByOneAggregator {
  public:
   // `config`, of one contributor, outlives it.
   static absl::StatusOr<std::unique_ptr<AsyncAggregator>> Make(
@@ -34,8 +32,6 @@ class AsyncAggregator : public Aggregator {
                       AnswerSink& sink) override;
   absl::Status OnPropose(int worker, const PushHeader& propose,
                          AnswerSink& sink) override;
-  absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
-  absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
   void OnLeft(int worker, AnswerSink& sink) override;
   ChunkWeights& weights() override { return slots_[0].sum.weights(); }
   const Chunk& chunk() const override { return slots_[0].sum.chunk(); }
@@ -52,15 +48,11 @@ class AsyncAggregator : public Aggregator {
     std::shared_ptr<Buffer> frame = nullptr;
     ReplyRecord record = {};  // answers the push, once it is applied
   };
-  // What changes the weights: a worker's push, or a broadcast value.
-  static constexpr int kValue = -1;
 
   AsyncAggregator(std::vector<Slot> slots, const EngineConfig& config,
                   int64_t max_staleness);
-  absl::StatusOr<bool> Run(int change, bool needs_checksum);
-  absl::StatusOr<RoundResult> Apply(int change, bool needs_checksum);
+  absl::StatusOr<bool> Apply(int change, bool needs_checksum) override;
   void AnswerPushes(AnswerSink& sink);
-  absl::Status ApplyValue(AnswerSink& sink);
   auto SendTo(AnswerSink& sink) {
     return [this, &sink](const Answer& answer) {
       const Slot& slot = slots_[static_cast<size_t>(answer.worker)];
@@ -72,12 +64,8 @@ class AsyncAggregator : public Aggregator {
   const EngineConfig& config_;
   const int64_t max_staleness_;
   std::vector<Slot> slots_;  // by worker
-  GivenValues values_;
-  std::shared_ptr<Buffer> value_;  // the broadcast value that is being applied
 
-  OneByOne changes_;
   Mutex mutex_;
-  std::vector<int> applied_ ABSL_GUARDED_BY(mutex_);
   RoundResult current_ ABSL_GUARDED_BY(mutex_);  // the weights
 };
 

@@ -11,11 +11,12 @@ namespace telegrad {
 
 BackupAggregator::BackupAggregator(ChunkSum sum, const EngineConfig& config,
                                    int num_dropped)
-    : config_(config),
+    : OneByOneAggregator(static_cast<size_t>(config.num_contributors),
+                         config.num_contributors, config.buffers),
+      config_(config),
       num_dropped_(static_cast<size_t>(num_dropped)),
       sum_(std::move(sum)),
-      slots_(static_cast<size_t>(config.num_contributors)),
-      values_(slots_.size(), config.num_contributors, config.buffers) {
+      slots_(static_cast<size_t>(config.num_contributors)) {
   current_.format = sum_.format();
 }
 
@@ -44,7 +45,7 @@ absl::StatusOr<Aggregator::Admission> BackupAggregator::Admit(
   }
   slot.is_taken = true;
   slot.next = push.step + 1;
-  values_.Pass(worker);
+  values().Pass(worker);
   slot.push = push;
   slot.frame = config_.buffers->Get(sum_.CodecOf(push).max_encoded_bytes());
   return Admission{.target = {slot.frame->data(), push.payload_bytes}};
@@ -58,25 +59,16 @@ absl::StatusOr<bool> BackupAggregator::OnPushed(int worker,
   return Run(worker, needs_checksum);
 }
 
-// A worker has one push under way, so that this ends.
-absl::StatusOr<bool> BackupAggregator::Run(int change, bool needs_checksum) {
-  if (!changes_.Begin(change)) return false;
-  bool is_due = false;
-  while (const std::optional<int> next = changes_.Next()) {
-    ASSIGN_OR_RETURN(const bool has_answers, Apply(*next, needs_checksum));
-    is_due |= has_answers;
-  }
-  return is_due;
-}
-
 absl::StatusOr<bool> BackupAggregator::Apply(int change, bool needs_checksum) {
   if (change == kValue) {
-    sum_.SetValue(value_);
-    MutexLock lock(&mutex_);
-    current_.weights = {};
-    current_.weights.chunk.buffer = value_;
-    current_.weights.chunk.payload = value_->view();
-    applied_.push_back(kValue);
+    sum_.SetValue(value());
+    {
+      MutexLock lock(&mutex_);
+      current_.weights = {};
+      current_.weights.chunk.buffer = value();
+      current_.weights.chunk.payload = value()->view();
+    }
+    NoteApplied(kValue);
     return true;
   }
   Slot& slot = At(change);
@@ -131,32 +123,17 @@ absl::Status BackupAggregator::Sum(bool needs_checksum) {
   return absl::OkStatus();
 }
 
-void BackupAggregator::NoteApplied(int change) {
-  MutexLock lock(&mutex_);
-  applied_.push_back(change);
-}
-
 size_t BackupAggregator::Complete(AnswerSink& sink) {
-  std::vector<int> applied;
-  Current now;
-  {
-    MutexLock lock(&mutex_);
-    applied.swap(applied_);
-    now = current_;
-  }
+  size_t num_pushes = TakeNumBetween();
+  const std::vector<int> applied = TakeApplied(SendTo(sink));
+  Current now = current();
   now.weights.chunk.record = now.record;
-  size_t num_pushes = std::exchange(num_between_, 0);
-  for (const int change : applied) {
-    if (change == kValue) {
-      value_ = nullptr;
-      values_.Install(SendTo(sink));
-      continue;
-    }
-    Slot& slot = At(change);
+  for (const int worker : applied) {
+    Slot& slot = At(worker);
     const uint64_t late = slot.is_late ? now.num_rounds - slot.push.step : 0;
     sink.Send(
         chunk(), now.format,
-        {.worker = change,
+        {.worker = worker,
          .type = slot.push.wants_reply ? FrameType::kReply : FrameType::kAck,
          .step = slot.push.step,
          .priority = slot.push.priority,
@@ -186,7 +163,7 @@ absl::Status BackupAggregator::OnPull(int worker, const PullHeader& pull,
                                                    " steps was not expected"));
   }
   if (pull.wants_broadcast) {
-    RETURN_IF_ERROR(values_.OnPull(chunk(), worker, pull, SendTo(sink)));
+    RETURN_IF_ERROR(values().OnPull(chunk(), worker, pull, SendTo(sink)));
     return ApplyValue(sink);
   }
   sink.Send(chunk(), now.format,
@@ -204,39 +181,10 @@ absl::Status BackupAggregator::OnPropose(int worker, const PushHeader& propose,
   ASSIGN_OR_RETURN(const bool is_agreed,
                    sum_.Propose(worker, propose.wish.scale));
   if (!is_agreed) return absl::OkStatus();
-  RoundResult agreed;
-  agreed.chunk.record.settings = sum_.settings();
-  agreed.chunk.record.agreed = sum_.settings();
   for (size_t each = 0; each < slots_.size(); ++each) {
-    sink.Send(chunk(), sum_.format(),
-              {.worker = static_cast<int>(each),
-               .type = FrameType::kAgree,
-               .step = sum_.step(),
-               .priority = propose.priority,
-               .result = agreed,
-               .contributors = static_cast<uint16_t>(slots_.size())});
+    SendAgreed(sum_, static_cast<int>(each), propose.priority, slots_.size(),
+               sink);
   }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Bytes> BackupAggregator::BeginValue(uint64_t index,
-                                                   size_t num_bytes) {
-  return values_.Begin(chunk(), index, num_bytes);
-}
-
-absl::Status BackupAggregator::OnValue(int worker, int32_t priority,
-                                       AnswerSink& sink) {
-  RETURN_IF_ERROR(values_.End(chunk(), worker, priority));
-  return ApplyValue(sink);
-}
-
-// If there is one that all wait for. Complete installs it.
-absl::Status BackupAggregator::ApplyValue(AnswerSink& sink) {
-  if (value_ != nullptr) return absl::OkStatus();
-  value_ = values_.next();
-  if (value_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const bool is_due, Run(kValue, false));
-  if (is_due) num_between_ = Complete(sink);
   return absl::OkStatus();
 }
 
@@ -256,7 +204,7 @@ std::string BackupAggregator::WaitsFor(int worker) const {
       sum_.LacksProposalOf(worker)) {
     return absl::StrCat("step ", num_rounds_ + 1);
   }
-  return values_.WaitFor(worker) ? "a broadcast" : "";
+  return values().WaitFor(worker) ? "a broadcast" : "";
 }
 
 BackupAggregator::Current BackupAggregator::current() {

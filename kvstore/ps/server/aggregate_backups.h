@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "kvstore/ps/server/aggregator.h"
-#include "kvstore/ps/server/given_values.h"
-#include "kvstore/ps/server/one_by_one.h"
+#include "kvstore/ps/server/aggregate_one_by_one.h"
 
 namespace telegrad {
 
@@ -21,7 +19,7 @@ namespace telegrad {
 //
 // A worker's slot is empty, or taken (Admit) until it is answered (Complete).
 // Slots are the server's thread's, but for what Apply needs of a taken one.
-class BackupAggregator : public Aggregator {
+class BackupAggregator : public OneByOneAggregator {
  public:
   // `config`, with the optimizer on servers, outlives it. `num_dropped` is at
   // least 1 and less than its contributors.
@@ -34,8 +32,6 @@ class BackupAggregator : public Aggregator {
                       AnswerSink& sink) override;
   absl::Status OnPropose(int worker, const PushHeader& propose,
                          AnswerSink& sink) override;
-  absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
-  absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
   void OnLeft(int worker, AnswerSink& sink) override;
   std::string WaitsFor(int worker) const override;
   ChunkWeights& weights() override { return sum_.weights(); }
@@ -52,8 +48,6 @@ class BackupAggregator : public Aggregator {
     PushHeader push = {};
     std::shared_ptr<Buffer> frame = nullptr;
   };
-  // What changes the weights: a worker's push, or a broadcast value.
-  static constexpr int kValue = -1;
   // What answers carry.
   struct Current {
     RoundResult weights = {};
@@ -65,11 +59,8 @@ class BackupAggregator : public Aggregator {
   // A state may have come since; between rounds.
   void Follow();
   Slot& At(int worker) { return slots_[static_cast<size_t>(worker)]; }
-  absl::StatusOr<bool> Run(int change, bool needs_checksum);
-  absl::StatusOr<bool> Apply(int change, bool needs_checksum);
+  absl::StatusOr<bool> Apply(int change, bool needs_checksum) override;
   absl::Status Sum(bool needs_checksum);
-  absl::Status ApplyValue(AnswerSink& sink);
-  void NoteApplied(int change);
   Current current();
   auto SendTo(AnswerSink& sink) {
     return [this, &sink](const Answer& answer) {
@@ -81,20 +72,15 @@ class BackupAggregator : public Aggregator {
   const size_t num_dropped_;
   ChunkSum sum_;
   std::vector<Slot> slots_;  // by worker
-  GivenValues values_;
-  std::shared_ptr<Buffer> value_;  // the broadcast one that Apply takes
-  bool is_agreed_ = false;         // there is a first scale
-  size_t num_between_ = 0;         // pushes that a value has completed
+  bool is_agreed_ = false;   // there is a first scale
   std::atomic<uint64_t> num_rounds_{0};
   std::atomic<bool> takes_all_{false};  // the open round
 
-  OneByOne changes_;
   // Whoever applies changes has these.
   std::vector<int> fresh_;            // workers whose push the open round has
   std::vector<ConstBytes> payloads_;  // what Sum adds
 
   Mutex mutex_;
-  std::vector<int> applied_ ABSL_GUARDED_BY(mutex_);  // to be answered
   Current current_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -117,17 +117,9 @@ absl::Status SyncAggregator::OnPropose(int worker, const PushHeader& propose,
   ASSIGN_OR_RETURN(const bool is_agreed,
                    sum_.Propose(worker, propose.wish.scale));
   if (!is_agreed) return absl::OkStatus();
-  RoundResult agreed;
-  agreed.chunk.record.settings = sum_.settings();
-  agreed.chunk.record.agreed = sum_.settings();
   for (size_t each = 0; each < slots_.size(); ++each) {
-    sink.Send(chunk(), format(),
-              {.worker = static_cast<int>(each),
-               .type = FrameType::kAgree,
-               .step = sum_.step(),
-               .priority = propose.priority,
-               .result = agreed,
-               .contributors = static_cast<uint16_t>(slots_.size())});
+    SendAgreed(sum_, static_cast<int>(each), propose.priority, slots_.size(),
+               sink);
   }
   return absl::OkStatus();
 }

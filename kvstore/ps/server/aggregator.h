@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,6 +38,10 @@ class AnswerSink {
   virtual void Send(const Chunk& chunk, const PayloadFormat& format,
                     const Answer& answer) = 0;
 };
+
+// Tells a worker the settings of its codec on which `sum` has agreed.
+void SendAgreed(const ChunkSum& sum, int worker, int32_t priority,
+                size_t contributors, AnswerSink& sink);
 
 // A worker's wish for a chunk's value: the last round's result, or the
 // broadcast `step`.
