@@ -4,6 +4,7 @@ Every started process has the test's own folder as its working directory. That
 marks all descendants, also those whose parent is gone.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -154,7 +155,8 @@ class SystemTest(unittest.TestCase):
             left = processes_in(self.folder)
         ours = processes_in(self.folder)
         for pid in ours:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(pid, signal.SIGKILL)
         for run in self.runs:
             if run.process.wait() == -signal.SIGKILL and run.pid in ours:
                 continue  # not by the test
