@@ -21,17 +21,6 @@ WENT_ON = re.compile(r"(\d) workers? went on from step (\d+), ([\d.]+) s "
 
 
 class Elastic(PlacedTest):
-    def steps(self):
-        """Steps of the checkpoints that are there."""
-        folder = os.path.join(self.folder, "ck")
-        names = os.listdir(folder) if os.path.isdir(folder) else []
-        return sorted(int(name[5:]) for name in names
-                      if re.fullmatch(r"step-\d+", name))
-
-    def result(self, out="telegrad-out"):
-        run, = self.summary(out)
-        return run["weights_sha256"], run["accuracy"], run["steps"]
-
     def lose(self, victims, flags, after=3):
         """A run that loses each of the victims, a few checkpoints apart."""
         run = self.start([*flags, "--workers", "3"])

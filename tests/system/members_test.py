@@ -23,16 +23,6 @@ CODES = {"worker 3": 20, "server 1": 23, "scheduler": 24}
 
 
 class Members(PlacedTest):
-    def steps(self):
-        folder = self.path("ck")
-        names = os.listdir(folder) if os.path.isdir(folder) else []
-        return sorted(int(name[5:]) for name in names
-                      if re.fullmatch(r"step-\d+", name))
-
-    def result(self, out="telegrad-out"):
-        run, = self.summary(out)
-        return run["weights_sha256"], run["accuracy"], run["steps"]
-
     def ports(self):
         """Where our processes listen."""
         said = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True,

@@ -1,9 +1,23 @@
 """Starts the members of a job as a launcher would: by their environment."""
 
+import os
+import re
+
 from harness import SystemTest, free_ports
 
 
 class PlacedTest(SystemTest):
+    def steps(self):
+        """Steps of the checkpoints that are there."""
+        folder = os.path.join(self.folder, "ck")
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        return sorted(int(name[5:]) for name in names
+                      if re.fullmatch(r"step-\d+", name))
+
+    def result(self, out="telegrad-out"):
+        run, = self.summary(out)
+        return run["weights_sha256"], run["accuracy"], run["steps"]
+
     def start_dmlc(self, args, workers=2, servers=1, skip=(), extra=None,
                    env=None, out="out"):
         """name -> Run; `extra`, `env`: further flags and variables by name;
