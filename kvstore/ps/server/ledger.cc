@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/crc32c.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -16,12 +16,7 @@
 namespace telegrad {
 namespace {
 
-// Names are what others have sent.
-std::string Quoted(const std::string& text) {
-  using Json = nlohmann::json;
-  return Json(text).dump(-1, ' ', /*ensure_ascii=*/true,
-                         Json::error_handler_t::replace);
-}
+using Json = nlohmann::ordered_json;
 
 }  // namespace
 
@@ -42,35 +37,38 @@ absl::StatusOr<Ledger> Ledger::Open(const std::string& folder,
         absl::FailedPreconditionError(absl::StrCat(
             "--ledger: ", ledger.path_, ": ", std::strerror(errno))));
   }
-  ledger.Write(absl::StrCat(
-      R"({"epoch":)", membership.epoch, R"(,"server":)", rank,
-      R"(,"workers":[)",
-      absl::StrJoin(membership.workers, ",",
-                    [](std::string* out, const Member& member) {
-                      absl::StrAppend(out, Quoted(absl::StrCat(
-                                               ToString(member.id), "@",
-                                               member.host, ":", member.pid)));
-                    }),
-      "]}\n"));
+  Json workers = Json::array();
+  for (const Member& member : membership.workers) {
+    workers.push_back(
+        absl::StrCat(ToString(member.id), "@", member.host, ":", member.pid));
+  }
+  ledger.Write({{"epoch", membership.epoch},
+                {"server", rank},
+                {"workers", std::move(workers)}});
   return ledger;
 }
 
 void Ledger::Add(const std::string& tensor, const Chunk& chunk,
                  const PayloadFormat& format, const Answer& answer) {
   const ConstBytes payload = answer.result.chunk.payload;
-  Write(absl::StrCat(
-      R"({"step":)", answer.step, R"(,"tensor":)", Quoted(tensor),
-      R"(,"begin":)", chunk.begin, R"(,"elems":)", chunk.num_elems,
-      R"(,"contributors":)", answer.contributors, R"(,"format":)",
-      static_cast<int>(format.reply), R"(,"packing":)",
-      static_cast<int>(format.packing), R"(,"bytes":)", payload.size,
-      R"(,"crc32c":)", Crc32c(payload.data, payload.size), "}\n"));
+  Write({{"step", answer.step},
+         {"tensor", tensor},
+         {"begin", chunk.begin},
+         {"elems", chunk.num_elems},
+         {"contributors", answer.contributors},
+         {"format", static_cast<int>(format.reply)},
+         {"packing", static_cast<int>(format.packing)},
+         {"bytes", payload.size},
+         {"crc32c", Crc32c(payload.data, payload.size)}});
 }
 
 // A full disk is no reason to end a job.
-void Ledger::Write(const std::string& line) {
-  if (!is_open() || write(file_.get(), line.data(), line.size()) ==
-                        static_cast<ssize_t>(line.size())) {
+void Ledger::Write(const nlohmann::ordered_json& fields) {
+  if (!is_open()) return;
+  const std::string line = absl::StrCat(
+      fields.dump(-1, ' ', false, Json::error_handler_t::replace), "\n");
+  if (write(file_.get(), line.data(), line.size()) ==
+      static_cast<ssize_t>(line.size())) {
     return;
   }
   LogWarning("--ledger: ", path_, ": ", std::strerror(errno), "; it ends here");

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/socket.h"
@@ -24,7 +24,7 @@ class Ledger {
            const PayloadFormat& format, const Answer& answer);
 
  private:
-  void Write(const std::string& line);
+  void Write(const nlohmann::ordered_json& fields);
 
   UniqueFd file_;
   std::string path_;
