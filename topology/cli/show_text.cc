@@ -243,23 +243,19 @@ void AddCapabilities(const Capabilities& has, Lines& lines) {
     if (why == has.why.end() || why->second.empty()) continue;
     lines.Why(3, {why->second.begin() + 1, why->second.end()});
   }
-  const bool no_limit = has.memlock_bytes.value_or(0) == UINT64_MAX;
-  lines.Add(1, absl::StrFormat("%-18s %s", "memlock",
-                               no_limit ? std::string("no limit")
-                                        : Number(has.memlock_bytes, " bytes")));
-  lines.Why(3, has.memlock_bytes.why);
-  lines.Add(1, absl::StrFormat("%-18s %s", "CPUs' time",
-                               Number(has.cpu_limit, " CPUs")));
-  lines.Why(3, has.cpu_limit.why);
-  const bool is_free = has.memory_limit_bytes.value_or(0) == UINT64_MAX;
-  lines.Add(
-      1, absl::StrFormat("%-18s %s", "memory",
-                         is_free ? std::string("no limit")
-                                 : Number(has.memory_limit_bytes, " bytes")));
-  lines.Why(3, has.memory_limit_bytes.why);
-  lines.Add(1, absl::StrFormat("%-18s %s", "/dev/shm",
-                               Number(has.shm_bytes, " bytes")));
-  lines.Why(3, has.shm_bytes.why);
+  const auto add = [&lines](const char* name, const auto& known,
+                            const std::string& shown) {
+    lines.Add(1, absl::StrFormat("%-18s %s", name, shown));
+    lines.Why(3, known.why);
+  };
+  const auto limit = [](const Known<uint64_t>& known) {
+    return known.value_or(0) == UINT64_MAX ? std::string("no limit")
+                                           : Number(known, " bytes");
+  };
+  add("memlock", has.memlock_bytes, limit(has.memlock_bytes));
+  add("CPUs' time", has.cpu_limit, Number(has.cpu_limit, " CPUs"));
+  add("memory", has.memory_limit_bytes, limit(has.memory_limit_bytes));
+  add("/dev/shm", has.shm_bytes, Number(has.shm_bytes, " bytes"));
   const auto version = [](const std::string& text) {
     return text.empty() ? std::string("not asked or not there") : text;
   };
