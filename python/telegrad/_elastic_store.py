@@ -21,6 +21,7 @@ class StoreGoesOn:
     _waiting: Dict[Any, Any]
     init: Any
     pull: Any
+    _begin: Any
 
     def let_in(self) -> None:
         """`telegrad.Job.let_in`: all workers call it, at the begin of a step.
@@ -55,9 +56,7 @@ class StoreGoesOn:
             raise UsageError(f"reconfigure with other keys than the store has: {sorted(map(str, other))}")
         given = {key: values[key] for key in known}
         job.reconfigure()
-        self._store = Store(job, self._type, *self._rounds)
-        for kept in ("_keys", "_waiting", "_pushes", "_copies", "_row_elems", "_rates", "_stepped"):
-            getattr(self, kept).clear()
+        self._begin(Store(job, self._type, *self._rounds))
         self._momentum.begin_again(self._store, self._optimizer)
         if not given:
             return

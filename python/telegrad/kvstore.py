@@ -174,23 +174,27 @@ class KVStore(StoreGoesOn, WithBackups):
 
     def __init__(self, store: Store, type: str, own_job: Optional[Job] = None,
                  rounds: Tuple[Optional[int], int] = (None, 0)) -> None:
-        self._store = store
         self._rounds = rounds
         self._type = type
         self._own_job = own_job
+        self._optimizer: Optional[_optimizer.RunByStore] = None
+        self._momentum = MomentumOfStore()
+        self._watched: Any = None  # what set_optimizer was given, and what it was then
+        self._settings: Dict[str, float] = {}
+        self._updater: Optional[Callable[[Key, Any, Any], None]] = None
+        self._begin(store)
+
+    def _begin(self, store: Store) -> None:
+        """Has no keys yet, also in the next epoch of an elastic job."""
+        self._store = store
         self._keys: Dict[Key, int] = {}
         self._waiting: Dict[Key, Any] = {}  # init was called, the store knows not yet
         self._pushes: Dict[Key, int] = {}   # tags of pushes in flight
         # What was pushed last, for the next push: new memory costs more than a copy.
         self._copies: Dict[Key, Any] = {}
         self._row_elems: Dict[Key, int] = {}  # of keys with rows
-        self._optimizer: Optional[_optimizer.RunByStore] = None
-        self._momentum = MomentumOfStore()
-        self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that it steps
-        self._watched: Any = None  # what set_optimizer was given, and what it was then
-        self._settings: Dict[str, float] = {}
+        self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that the optimizer steps
         self._stepped: Set[Key] = set()  # in the round that is under way
-        self._updater: Optional[Callable[[Key, Any, Any], None]] = None
 
     @property
     def type(self) -> str:

@@ -10,14 +10,14 @@ import torch.distributed as dist
 from .._hosts import Hosts
 from .._log import LOGGER
 from .._momentum import wants_momentum
-from ..errors import Error, PeerDied, UsageError, WrongOrder
+from ..errors import Error, UsageError, WrongOrder
 from ..optimizer import Rescale
 from ..store import Store
 from ._alike import optimizer_settings
 from ._dropped import close_when_dropped
 from ._exchange import Exchange, exchanges_of
 from ._hook import refuse_elastic
-from ._meeting import check_names, job_of_group, job_of_store, ranks_of
+from ._meeting import check_names, job_of_group, job_of_store, leave_for_next, ranks_of
 from ._model import names_of
 from ._momentum import settle
 from ._options import DiLoCoOptions
@@ -213,12 +213,7 @@ class DiLoCo:
             self._held = self._residuals.held()
         self._running, self._ended = None, []
         self._when_dropped.detach()
-        self._job.fail("ranks of the job go on in another one", PeerDied.exit_code)
-        self._store.close()
-        try:
-            self._job.close(3)
-        except Error:
-            pass  # which is why this is called
+        leave_for_next(self._job, self._store, "ranks")
         options = {**self._job_options}
         options.pop("group", None)
         options["settings"] = {**options["settings"], "steps done": self.steps}

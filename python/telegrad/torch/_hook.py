@@ -15,7 +15,7 @@ import torch
 from .._hosts import Hosts
 from .._library import SLICE_S, call
 from .._log import LOGGER
-from ..errors import Error, PeerDied, Unsupported, UsageError, WrongOrder
+from ..errors import Error, Unsupported, UsageError, WrongOrder
 from ..job import is_failing
 from ..optimizer import Rescale
 from ..store import Store
@@ -25,7 +25,7 @@ from ._bucket import Bucket, pattern_of, unwrapped
 from ._dropped import close_when_dropped
 from ._forward import ForwardWatch, watch_forward
 from ._threads import set_result
-from ._meeting import check_names, is_first_of, job_of_group, job_of_store
+from ._meeting import check_names, is_first_of, job_of_group, job_of_store, leave_for_next
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
 from ._normal import multiply
 from ._options import JobOptions
@@ -283,13 +283,7 @@ class State:
         if self._held is None:
             self._held = self._residuals.held()
             self.report()
-        self._job.fail("ranks of the job go on in another one", PeerDied.exit_code)
-        self._store.close()
-        self._thread.join(3)
-        try:
-            self._job.close(3)
-        except Error:
-            pass  # which is why this is called
+        leave_for_next(self._job, self._store, "ranks", self._thread)
         options: Dict[str, Any] = {**self._job_options, "parameters": named.values()}
         options["settings"] = {**options["settings"], "steps done": self.steps}
         self._open(job_of_store(store, rank, world_size, timeout, **options), named,

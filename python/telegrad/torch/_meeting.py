@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from .._environment import secret_of_file, seconds, tier_one
 from .._hosts import host_identity
-from ..errors import Error, JoinTimeout, Mismatch, UsageError, WrongOrder, make_error
+from ..errors import Error, JoinTimeout, Mismatch, PeerDied, UsageError, WrongOrder, make_error
 from ..job import Job
 from ._alike import check_alike, plain
 
@@ -236,6 +236,23 @@ def job_of_part(ranks: List[int], servers: Optional[int] = None, **options: Any)
     servers = None if servers is None else min(servers, len(ranks))
     return _job_of(_Board(timeout, ranks), ranks.index(dist.get_rank()), ranks, servers=servers,
                    **{**options, "tier1": "off"})
+
+
+def leave_for_next(job: Any, store: Any, who: str, thread: Any = None) -> None:
+    """Ends a job whose `who`, ranks or replicas, go on in another one.
+
+    Args:
+        store: of codes, in that job.
+        thread: ends when the store is closed.
+    """
+    job.fail(f"{who} of the job go on in another one", PeerDied.exit_code)
+    store.close()
+    if thread is not None:
+        thread.join(3)
+    try:
+        job.close(3)
+    except Error:
+        pass  # which is why this is called
 
 
 def job_of_store(store: Any, rank: int, world: int, timeout: float,

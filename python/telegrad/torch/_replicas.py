@@ -18,7 +18,8 @@ from ._alike import optimizer_settings
 from ._auto import Choice, OptimizerCheck
 from ._dropped import close_when_dropped
 from ._hook import refuse_elastic, remember
-from ._meeting import check_names, is_first_of, job_of_group, job_of_store, ranks_of
+from ._meeting import (check_names, is_first_of, job_of_group, job_of_store, leave_for_next,
+                       ranks_of)
 from ._options import ServersOptions
 from ._residuals import Residuals
 from ._sharded import Sum, blank_of, may_follow, parts_of, sharded_modules
@@ -170,12 +171,7 @@ class Replicas:
             raise WrongOrder("reconfigure of replicas without elastic=True, or a model")
         if self._held is None:
             self._held = self._residuals.held()
-        self._job.fail("replicas of the job go on in another one", PeerDied.exit_code)
-        self._store.close()
-        try:
-            self._job.close(3)
-        except Error:
-            pass  # which is why this is called
+        leave_for_next(self._job, self._store, "replicas")
         self._partial.clear()
         self._under_way.clear()
         self._error, self._backward = None, -1
