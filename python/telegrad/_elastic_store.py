@@ -12,7 +12,7 @@ from .store import Store
 class StoreGoesOn:
     """What a `KVStore` with `elastic` does when others die, or come."""
 
-    _store: Any
+    _store: Store
     _type: str
     _rounds: Any
     _optimizer: Any
