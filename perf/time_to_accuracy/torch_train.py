@@ -86,9 +86,14 @@ def network(name):
 def register_hook(ddp, kind):
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     if kind == "powersgd":
+        def in_turn(state, bucket):
+            """Its callbacks start collectives of several buckets in any order, which gloo mixes up."""
+            future = powerSGD_hook.powerSGD_hook(state, bucket)
+            future.wait()
+            return future
+
         ddp.register_comm_hook(powerSGD_hook.PowerSGDState(
-            None, matrix_approximation_rank=2, start_powerSGD_iter=10),
-            powerSGD_hook.powerSGD_hook)
+            None, matrix_approximation_rank=2, start_powerSGD_iter=10), in_turn)
     elif kind == "fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
 
