@@ -353,8 +353,8 @@ TELEGRAD_API int32_t telegrad_codec_few_bits(const char* spec,
 TELEGRAD_API int32_t telegrad_codec_wants_normal(const char* spec,
                                                  int32_t* wants,
                                                  telegrad_status* status);
-/* The codec to take where none is named: `few_bits` 1: with optimizers that
- * bear few bits, as SGD; 0: with any. */
+/* The codec to take where none is named: `few_bits` 1: with optimizers as SGD;
+ * 2: as Adam, where telegrad_codec_wants_normal is followed; else: with any. */
 TELEGRAD_API const char* telegrad_codec_standard(int32_t few_bits);
 
 /* ---- how a job's data goes, and this machine ---- */

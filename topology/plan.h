@@ -60,6 +60,9 @@ struct Constraint {
 // that loses least at two bits over docs/results/accuracy.md. The user must
 // allow the others.
 inline constexpr char kDefaultAllowed[] = "int2";
+// Beside Adam, AdamW and Muon, where codecs get gradients of one size: two bits
+// lose as little there, but not in a run that is restless without them.
+inline constexpr char kBesideSquares[] = "int3";
 // The codec beside an optimizer that few bits harm, or one that nobody knows.
 inline constexpr char kCarefulCodec[] = "int4";
 

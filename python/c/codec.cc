@@ -216,7 +216,9 @@ int32_t telegrad_codec_wants_normal(const char* spec, int32_t* wants,
 }
 
 const char* telegrad_codec_standard(int32_t few_bits) {
-  return few_bits != 0 ? telegrad::kDefaultAllowed : telegrad::kCarefulCodec;
+  return few_bits == 1   ? telegrad::kDefaultAllowed
+         : few_bits == 2 ? telegrad::kBesideSquares
+                         : telegrad::kCarefulCodec;
 }
 
 }  // extern "C"

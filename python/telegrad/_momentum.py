@@ -42,9 +42,10 @@ def wants_normal(codecs: Iterable[str]) -> bool:
     return False
 
 
-def standard_codec(bears_few_bits: bool) -> str:
-    """What goes unless it is told, with an optimizer of that kind."""
-    name: bytes = LIBRARY.telegrad_codec_standard(bears_few_bits)
+def standard_codec(beside: str = "any") -> str:
+    """What goes unless it is told, beside "sgd", an optimizer of torch's Adam that gets
+    "normal" gradients, or "any"."""
+    name: bytes = LIBRARY.telegrad_codec_standard({"sgd": 1, "normal": 2}.get(beside, 0))
     return name.decode()
 
 

@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--autotune-log", metavar="FILE",
                         help="what was measured, as CSV; HOROVOD_AUTOTUNE_LOG")
     parser.add_argument("--gc-type", default=codec(), help="codec "
-                        f"({codec() or standard_codec(False)}; with --horovod none)")
+                        f"({codec() or standard_codec()}; with --horovod none)")
     parser.add_argument("--gc-allow", dest="allow", metavar="CODEC,...",
                         help="codecs that --gc-type auto may choose (2bit)")
     parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...")
@@ -168,7 +168,7 @@ def main(arguments: Optional[List[str]] = None) -> None:
     if is_horovod:
         _alias_horovod(options, autotune or bool(log), log)
     else:
-        options["gc_type"] = options["gc_type"] or standard_codec(False)
+        options["gc_type"] = options["gc_type"] or standard_codec()
         _watch(options)
     sys.argv = [script, *rest]
     try:

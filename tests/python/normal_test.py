@@ -185,14 +185,14 @@ class Normal(unittest.TestCase):
         parameters = list(model.parameters())
         for kind in (torch.optim.AdamW, torch.optim.Adam, torch.optim.NAdam):
             optimizer = adam(parameters, kind)
-            self.assertEqual(standard_codec(optimizer), "int2")
+            self.assertEqual(standard_codec(optimizer), "int3")
             self.assertEqual(standard_codec(optimizer, "off"), "int4")
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 check = OptimizerCheck("int2", None, "", optimizer, parameters, True)
                 self.assertTrue(check.normal.is_on)
                 chosen = OptimizerCheck("auto", None, "", optimizer, parameters, True)
-            self.assertEqual((chosen.allow, chosen.normal.is_on), ("int2", True))
+            self.assertEqual((chosen.allow, chosen.normal.is_on), ("int3", True))
         for optimizer, why in (
                 (torch.optim.RMSprop(parameters), "RMSprop is none of torch's Adam"),
                 (adam(parameters, amsgrad=True), "group 0 of AdamW has amsgrad"),

@@ -53,9 +53,10 @@ class Auto(SystemTest):
         self.assertGreater(result["push_wire_bytes"], result["push_raw_bytes"])
 
     def test_few_bits_are_left_out_beside_a_mean_of_squares_only(self):
-        told = "--gc-allow int4: 2 bits or fewer harm rmsprop"
+        told = "--gc-allow int4: 2 bits or fewer can harm rmsprop"
         for flags, codec in (([], "int2"), (["--mom", "0.4"], "int2"),
-                             (["--optimizer", "adamw"], "int2"),
+                             (["--optimizer", "adamw"], "int3"),
+                             (["--optimizer", "muon"], "int3"),
                              (["--optimizer", "rmsprop"], "int4"),
                              (["--gc-allow", "2bit"], "2bit")):
             run = self.run_to_end([*MLP[:-4], "--num-batches", "1",

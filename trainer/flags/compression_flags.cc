@@ -74,8 +74,8 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options,
   const char* group = "Compression";
   app.add_option("--gc-allow", raw.gc_allow,
                  "codecs that --gc-type auto may use, separated by commas, the "
-                 "preferred one first: fp16,int8:block=256,2bit. Default: int4 "
-                 "with Adam, RMSProp and Muon, else int2")
+                 "preferred one first: fp16,int8:block=256,2bit. Default: int3 "
+                 "with Adam, AdamW and Muon, int4 with RMSProp, else int2")
       ->group(group);
   app.add_flag("--recalibrate", options.recalibrate,
                "measure cores and codecs anew, whatever is "

@@ -216,11 +216,12 @@ absl::Status LimitAutomatic(TrainOptions& options) {
   for (Setting& setting : options.settings) {
     if (!setting.is_auto) continue;
     if (!options.given.contains("--gc-allow")) {
-      if (setting.normalizes && !has_muon) continue;
+      const char* const codec =
+          setting.normalizes ? kBesideSquares : kCarefulCodec;
       RETURN_IF_ERROR(
-          ParseAllowedCodecs("--gc-allow", kCarefulCodec, setting.compression));
+          ParseAllowedCodecs("--gc-allow", codec, setting.compression));
       setting.allow_why =
-          absl::StrCat("--gc-allow ", kCarefulCodec, ": 2 bits or fewer harm ",
+          absl::StrCat("--gc-allow ", codec, ": 2 bits or fewer can harm ",
                        has_muon ? "muon" : ToString(options.optimizer));
       continue;
     }

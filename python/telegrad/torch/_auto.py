@@ -26,8 +26,9 @@ _NOT_USERS = ("telegrad", "torch", "runpy", "lightning", "pytorch_lightning", "a
               "transformers")
 _MUCH_MOMENTUM = .5  # as in trainer/flags/optimizer_flags.h
 # What goes unless it is told, and what "auto" may use: with an optimizer that few bits do not
-# harm, its momentum in front of them, and with others or where none is known.
-_STANDARD, _CAREFUL = standard_of(True), standard_of(False)
+# harm, its momentum in front of them; with torch's Adam whose gradients have one size; and with
+# others or where none is known.
+_STANDARD, _NORMAL, _CAREFUL = map(standard_of, ("sgd", "normal", "any"))
 
 _checked: "weakref.WeakSet[Any]" = weakref.WeakSet()  # by `telegrad.run`, or given
 
@@ -43,7 +44,9 @@ def standard_codec(optimizer: Optional[Any], normalize: str = "auto") -> str:
     if optimizer is None:
         return _CAREFUL
     normal = settle_normal(optimizer, normalize, wants_normal([_STANDARD]))
-    return _CAREFUL if _adaptive(optimizer) and not normal.is_on else _STANDARD
+    if normal.is_on:
+        return _NORMAL
+    return _CAREFUL if _adaptive(optimizer) else _STANDARD
 
 
 def _harming(codecs: Iterable[str], normal: Normal) -> List[str]:
@@ -185,14 +188,17 @@ class OptimizerCheck:
                          or is_first and bool(self._small) and not known)
 
     def _choose(self, known: List[Any]) -> None:
-        if self.normal.is_on or self.momentum.is_kept and not any(map(_adaptive, known)):
+        if self.normal.is_on:
+            self.allow = _NORMAL
+            return
+        if self.momentum.is_kept and not any(map(_adaptive, known)):
             self.allow = _STANDARD
             return
         harmed = [_adaptive(each) or f"momentum {_momentum_of(each):g}" for each in known
                   if _adaptive(each) or _momentum_of(each) > 0]
         self.allow = _STANDARD if known and not harmed else _CAREFUL
         if harmed:
-            self.note = f"auto may take {_CAREFUL}: 2 bits or fewer harm steps with {harmed[0]}"
+            self.note = f"auto may take {_CAREFUL}: 2 bits or fewer can harm steps with {harmed[0]}"
         elif not known:
             self.note = (f"auto may take {_CAREFUL}: no optimizer is known yet; "
                          f"optimizer= of SGD lets it take {_STANDARD}")
