@@ -61,7 +61,7 @@ struct Constraint {
 // allow the others.
 inline constexpr char kDefaultAllowed[] = "int2";
 // Beside Adam, AdamW and Muon, where codecs get gradients of one size: two bits
-// lose as little there, but not in a run that is restless without them.
+// lose as little, but not at a rate that training without a codec hardly bears.
 inline constexpr char kBesideSquares[] = "int3";
 // The codec beside an optimizer that few bits harm, or one that nobody knows.
 inline constexpr char kCarefulCodec[] = "int4";
