@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "compression/device_kernels.h"
 #include "compression/encode_many.h"
 #include "compression/shape_checks.h"
 #include "compression/warm_up.h"
@@ -52,8 +53,15 @@ absl::Status PreparedCodec::Learn(ConstBytes, uint32_t, CodecState&,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<PreparedCodec>> Codec::Prepare(
-    size_t num_elems, Device device, const CodecOptions& options) const {
+MadeCodec Codec::PrepareCold(size_t num_elems, Device device,
+                             const CodecOptions& options) const {
+  ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                   KernelsFor(num_elems, device));
+  return make_(traits_, num_elems, *table, options);
+}
+
+MadeCodec Codec::Prepare(size_t num_elems, Device device,
+                         const CodecOptions& options) const {
   ASSIGN_OR_RETURN(std::unique_ptr<PreparedCodec> prepared,
                    PrepareCold(num_elems, device, options));
   if (device.kind == DeviceKind::kCuda) {

@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +26,10 @@ namespace telegrad {
 
 using kernels::EncodeStats;
 using kernels::NonFinite;
+
+namespace kernels {
+struct KernelTable;  // kernels/dispatch.h
+}
 
 // Numbers on the wire; none is ever used again for another codec.
 enum class CodecId : uint8_t {
@@ -86,12 +92,12 @@ struct CodecOption {
 struct CodecTraits {
   std::string name;  // what --gc-type says
   CodecId id;
-  uint8_t wire_version;  // changes whenever the bytes' meaning does
-  bool lossless;
-  bool summable;        // codes of several encoders can be added exactly
-  bool constant_width;  // the encoded size depends on the shape alone
-  bool needs_residual;  // one float32 per element in CodecState
-  bool needs_threshold;
+  uint8_t wire_version = 1;  // changes whenever the bytes' meaning does
+  bool lossless = false;
+  bool summable = false;       // codes of several encoders can be added exactly
+  bool constant_width = true;  // the encoded size depends on the shape alone
+  bool needs_residual = true;  // one float32 per element in CodecState
+  bool needs_threshold = false;
   std::string summary;    // one line for --help
   bool unbiased = false;  // decoded values are right on average over seeds
   // Decoded values plus residual are the sum of gradients, up to rounding.
@@ -261,31 +267,38 @@ class PreparedCodec {
                                        Stream stream) const;
 };
 
-// Immutable, thread-safe, lives for ever.
+using MadeCodec = absl::StatusOr<std::unique_ptr<PreparedCodec>>;
+
+// What a codec is, and how it is made of the kernels of a device. Immutable,
+// thread-safe, lives for ever.
 class Codec {
  public:
-  virtual ~Codec() = default;
-  virtual const CodecTraits& traits() const = 0;
+  // `num_elems` is 1 at least, and the traits are the codec's own.
+  using MakeFn = std::function<MadeCodec(
+      const CodecTraits& traits, size_t num_elems,
+      const kernels::KernelTable& table, const CodecOptions& options)>;
+
+  Codec(CodecTraits traits, MakeFn make)
+      : traits_(std::move(traits)), make_(std::move(make)) {}
+
+  const CodecTraits& traits() const { return traits_; }
   // InvalidArgument for n = 0; Unimplemented, with the reason, for a device
   // that this build or machine does not have; Internal with an error of the
   // GPU. The first call for a GPU runs each of the codec's kernels once. The
   // result may be used on any thread.
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
-      size_t num_elems, Device device, const CodecOptions& options) const;
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(size_t num_elems,
-                                                         Device device) const {
+  MadeCodec Prepare(size_t num_elems, Device device,
+                    const CodecOptions& options) const;
+  MadeCodec Prepare(size_t num_elems, Device device) const {
     return Prepare(num_elems, device, StandardOptions(traits()));
   }
 
   // Prepare without running the kernels.
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> PrepareCold(
-      size_t num_elems, Device device, const CodecOptions& options) const {
-    return Make(num_elems, device, options);
-  }
+  MadeCodec PrepareCold(size_t num_elems, Device device,
+                        const CodecOptions& options) const;
 
  private:
-  virtual absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device, const CodecOptions& options) const = 0;
+  const CodecTraits traits_;
+  const MakeFn make_;
 };
 
 // NotFound lists the codecs that exist.

@@ -37,4 +37,10 @@ absl::Status CheckPayloads(std::span<const ConstBytes> payloads,
   return absl::OkStatus();
 }
 
+absl::Status CheckIndices(size_t num_elems) {
+  if (num_elems < size_t{1} << 31) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(num_elems, " elements; indices have 31 bits"));
+}
+
 }  // namespace telegrad

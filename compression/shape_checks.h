@@ -18,5 +18,7 @@ absl::Status CheckCapacity(absl::string_view what, size_t actual,
 absl::Status CheckNumPayloads(size_t num_payloads);
 absl::Status CheckPayloads(std::span<const ConstBytes> payloads,
                            size_t expected_bytes);
+// For sparse codecs, whose indices have 31 bits.
+absl::Status CheckIndices(size_t num_elems);
 
 }  // namespace telegrad

@@ -9,50 +9,6 @@
 namespace telegrad {
 namespace {
 
-const CodecTraits& QsgdTraits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "qsgd",
-      .id = CodecId::kQsgd,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = false,
-      .constant_width = true,
-      .needs_residual = false,
-      .needs_threshold = false,
-      .summary = "stochastic rounding to a few levels per block, unbiased",
-      .unbiased = true,
-      .conserves = false,
-      .decodes_any_bits = true,
-      .options = {{"levels", &CodecOptions::levels, 127, 1, 127, true,
-                   "levels beside 0; up to 7 take 4 bits, 1 takes 2"},
-                  {"block", &CodecOptions::block, 512, 64, 65536, true,
-                   "elements per scale, a multiple of 64"},
-                  {"natural", &CodecOptions::natural, 0, 0, 1, true,
-                   "1: levels are powers of two, at most 24"}},
-  };
-  return *traits;
-}
-
-const CodecTraits& TernGradTraits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "terngrad",
-      .id = CodecId::kTernGrad,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = false,
-      .constant_width = true,
-      .needs_residual = false,
-      .needs_threshold = false,
-      .summary = "-s, 0 or +s per element at random, unbiased, as TernGrad",
-      .unbiased = true,
-      .conserves = false,
-      .decodes_any_bits = true,
-      .options = {{"clip", &CodecOptions::clip, 0, 0, 100, false,
-                   "limit, in root mean squares of the chunk; 0: none"}},
-  };
-  return *traits;
-}
-
 kernels::DrawKey KeyOf(const EncodeParams& params) {
   const std::array<uint32_t, 4> mixed = Philox(params.stream, params.source);
   return {.key = uint64_t{mixed[1]} << 32 | mixed[0], .step = params.step};
@@ -99,58 +55,74 @@ uint32_t BitsFor(uint32_t levels) {
   return levels == 1 ? 2 : levels <= 7 ? 4 : 8;
 }
 
-class Qsgd : public Codec {
- public:
-  const CodecTraits& traits() const override { return QsgdTraits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits()));
-    RETURN_IF_ERROR(CheckBlockOption(options.block));
-    const bool natural = options.natural != 0;
-    uint32_t levels = static_cast<uint32_t>(options.levels);
-    if (natural) levels = std::min(levels, kernels::kMaxNaturalLevels);
-    const kernels::BlockFormat format = {
-        .block = static_cast<size_t>(options.block),
-        .bits = BitsFor(levels),
-        .levels = levels,
-        .natural = natural};
-    return std::make_unique<PreparedDither>(traits(), num_elems, *table, format,
-                                            0.0);
-  }
-};
+MadeCodec MakeQsgd(const CodecTraits& traits, size_t num_elems,
+                   const kernels::KernelTable& table,
+                   const CodecOptions& options) {
+  RETURN_IF_ERROR(CheckHasBlockKernels(table, traits));
+  RETURN_IF_ERROR(CheckBlockOption(options.block));
+  const bool natural = options.natural != 0;
+  uint32_t levels = static_cast<uint32_t>(options.levels);
+  if (natural) levels = std::min(levels, kernels::kMaxNaturalLevels);
+  const kernels::BlockFormat format = {
+      .block = static_cast<size_t>(options.block),
+      .bits = BitsFor(levels),
+      .levels = levels,
+      .natural = natural};
+  return std::make_unique<PreparedDither>(traits, num_elems, table, format,
+                                          0.0);
+}
 
-class TernGrad : public Codec {
- public:
-  const CodecTraits& traits() const override { return TernGradTraits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits()));
-    // One block: the whole chunk.
-    const kernels::BlockFormat format = {
-        .block = (num_elems + kernels::kBlockMultiple - 1) /
-                 kernels::kBlockMultiple * kernels::kBlockMultiple,
-        .bits = 2,
-        .levels = 1};
-    return std::make_unique<PreparedDither>(traits(), num_elems, *table, format,
-                                            options.clip);
-  }
-};
+MadeCodec MakeTernGrad(const CodecTraits& traits, size_t num_elems,
+                       const kernels::KernelTable& table,
+                       const CodecOptions& options) {
+  RETURN_IF_ERROR(CheckHasBlockKernels(table, traits));
+  // One block: the whole chunk.
+  const kernels::BlockFormat format = {
+      .block = (num_elems + kernels::kBlockMultiple - 1) /
+               kernels::kBlockMultiple * kernels::kBlockMultiple,
+      .bits = 2,
+      .levels = 1};
+  return std::make_unique<PreparedDither>(traits, num_elems, table, format,
+                                          options.clip);
+}
 
 }  // namespace
 
 const Codec& QsgdCodec() {
-  static const Qsgd* codec = new Qsgd;
+  static const Codec* codec = new Codec(
+      {
+          .name = "qsgd",
+          .id = CodecId::kQsgd,
+          .needs_residual = false,
+          .summary = "stochastic rounding to a few levels per block, unbiased",
+          .unbiased = true,
+          .conserves = false,
+          .decodes_any_bits = true,
+          .options = {{"levels", &CodecOptions::levels, 127, 1, 127, true,
+                       "levels beside 0; up to 7 take 4 bits, 1 takes 2"},
+                      {"block", &CodecOptions::block, 512, 64, 65536, true,
+                       "elements per scale, a multiple of 64"},
+                      {"natural", &CodecOptions::natural, 0, 0, 1, true,
+                       "1: levels are powers of two, at most 24"}},
+      },
+      MakeQsgd);
   return *codec;
 }
 
 const Codec& TernGradCodec() {
-  static const TernGrad* codec = new TernGrad;
+  static const Codec* codec = new Codec(
+      {
+          .name = "terngrad",
+          .id = CodecId::kTernGrad,
+          .needs_residual = false,
+          .summary = "-s, 0 or +s per element at random, unbiased, as TernGrad",
+          .unbiased = true,
+          .conserves = false,
+          .decodes_any_bits = true,
+          .options = {{"clip", &CodecOptions::clip, 0, 0, 100, false,
+                       "limit, in root mean squares of the chunk; 0: none"}},
+      },
+      MakeTernGrad);
   return *codec;
 }
 

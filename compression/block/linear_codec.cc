@@ -8,36 +8,6 @@
 namespace telegrad {
 namespace {
 
-CodecTraits MakeTraits(const char* name, CodecId id, const char* summary,
-                       double block = 1024) {
-  return {
-      .name = name,
-      .id = id,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = false,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = false,
-      .summary = summary,
-      .decodes_any_bits = true,
-      .options = {{.name = "block",
-                   .field = &CodecOptions::block,
-                   .standard = block,
-                   .low = 64,
-                   .high = 65536,
-                   .is_integer = true,
-                   .help = "elements per scale, a multiple of 64"},
-                  {.name = "residual",
-                   .field = &CodecOptions::residual,
-                   .standard = 1,
-                   .low = 0,
-                   .high = 1,
-                   .is_integer = true,
-                   .help = "0: drop what is rounded off"}},
-  };
-}
-
 class PreparedLinear : public ScaledCodec {
  public:
   PreparedLinear(const CodecTraits& codec_traits, size_t num_elems,
@@ -79,64 +49,60 @@ class PreparedLinear : public ScaledCodec {
   const bool has_residual_;
 };
 
-class Linear : public Codec {
- public:
-  Linear(CodecTraits codec_traits, uint32_t bits)
-      : traits_(std::move(codec_traits)), bits_(bits) {}
-
-  const CodecTraits& traits() const override { return traits_; }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits_));
+const Codec* NewLinear(const char* name, CodecId id, const char* summary,
+                       uint32_t bits, double block = 1024) {
+  const auto make = [bits](const CodecTraits& traits, size_t num_elems,
+                           const kernels::KernelTable& table,
+                           const CodecOptions& options) -> MadeCodec {
+    RETURN_IF_ERROR(CheckHasBlockKernels(table, traits));
     RETURN_IF_ERROR(CheckBlockOption(options.block));
     const kernels::BlockFormat format = {
         .block = static_cast<size_t>(options.block),
-        .bits = bits_,
-        .levels = kernels::SharedLevels(bits_),
-        .odd = kernels::IsOdd(bits_)};
-    return std::make_unique<PreparedLinear>(traits_, num_elems, *table, format,
+        .bits = bits,
+        .levels = kernels::SharedLevels(bits),
+        .odd = kernels::IsOdd(bits)};
+    return std::make_unique<PreparedLinear>(traits, num_elems, table, format,
                                             options.residual != 0);
-  }
-
- private:
-  const CodecTraits traits_;
-  const uint32_t bits_;
-};
+  };
+  return new Codec(
+      {.name = name,
+       .id = id,
+       .summary = summary,
+       .decodes_any_bits = true,
+       .options = {{"block", &CodecOptions::block, block, 64, 65536, true,
+                    "elements per scale, a multiple of 64"},
+                   {"residual", &CodecOptions::residual, 1, 0, 1, true,
+                    "0: drop what is rounded off"}}},
+      make);
+}
 
 }  // namespace
 
 const Codec& Int8Codec() {
-  static const Linear* codec = new Linear(
-      MakeTraits("int8", CodecId::kInt8,
-                 "8-bit integers, a scale per block, error feedback"),
-      8);
+  static const Codec* codec =
+      NewLinear("int8", CodecId::kInt8,
+                "8-bit integers, a scale per block, error feedback", 8);
   return *codec;
 }
 
 const Codec& Int4Codec() {
-  static const Linear* codec = new Linear(
-      MakeTraits("int4", CodecId::kInt4,
-                 "4-bit integers, a scale per block, error feedback"),
-      4);
+  static const Codec* codec =
+      NewLinear("int4", CodecId::kInt4,
+                "4-bit integers, a scale per block, error feedback", 4);
   return *codec;
 }
 
 const Codec& Int3Codec() {
-  static const Linear* codec = new Linear(
-      MakeTraits("int3", CodecId::kInt3,
-                 "8 levels without 0, a scale per block, error feedback", 256),
-      3);
+  static const Codec* codec = NewLinear(
+      "int3", CodecId::kInt3,
+      "8 levels without 0, a scale per block, error feedback", 3, 256);
   return *codec;
 }
 
 const Codec& Int2Codec() {
-  static const Linear* codec = new Linear(
-      MakeTraits("int2", CodecId::kInt2,
-                 "4 levels without 0, a scale per block, error feedback", 256),
-      2);
+  static const Codec* codec = NewLinear(
+      "int2", CodecId::kInt2,
+      "4 levels without 0, a scale per block, error feedback", 2, 256);
   return *codec;
 }
 

@@ -22,23 +22,6 @@ constexpr double kPerRms = 1.25;
 constexpr float kQuantaOfInt8 = 32;
 constexpr float kQuantaOfInt4 = 2;
 
-CodecTraits MakeTraits(const char* name, CodecId id, const char* summary,
-                       double per_rms = kPerRms) {
-  return {
-      .name = name,
-      .id = id,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = true,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = true,
-      .summary = summary,
-      .decodes_any_bits = true,
-      .auto_threshold_per_rms = per_rms,
-  };
-}
-
 absl::Status CheckThreshold(float threshold) {
   if (threshold >= kLeastThreshold && threshold <= kMostThreshold) {
     return absl::OkStatus();
@@ -225,62 +208,57 @@ class PreparedShared : public SelfContainedCodec {
   const float quanta_;  // in a threshold
 };
 
-class Shared : public Codec {
- public:
-  Shared(CodecTraits codec_traits, uint32_t bits, float quanta)
-      : traits_(std::move(codec_traits)), bits_(bits), quanta_(quanta) {}
-
-  const CodecTraits& traits() const override { return traits_; }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device, const CodecOptions&) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits_));
-    return std::make_unique<PreparedShared>(traits_, num_elems, *table, bits_,
-                                            quanta_);
-  }
-
- private:
-  const CodecTraits traits_;
-  const uint32_t bits_;
-  const float quanta_;
-};
+// `quanta` are those in a threshold.
+const Codec* NewShared(const char* name, CodecId id, const char* summary,
+                       double per_rms, uint32_t bits, float quanta) {
+  const auto make = [bits, quanta](const CodecTraits& traits, size_t num_elems,
+                                   const kernels::KernelTable& table,
+                                   const CodecOptions&) -> MadeCodec {
+    RETURN_IF_ERROR(CheckHasBlockKernels(table, traits));
+    return std::make_unique<PreparedShared>(traits, num_elems, table, bits,
+                                            quanta);
+  };
+  return new Codec({.name = name,
+                    .id = id,
+                    .summable = true,
+                    .needs_threshold = true,
+                    .summary = summary,
+                    .decodes_any_bits = true,
+                    .auto_threshold_per_rms = per_rms},
+                   make);
+}
 
 }  // namespace
 
 const Codec& Int8SharedCodec() {
-  static const Shared* codec = new Shared(
-      MakeTraits("int8shared", CodecId::kInt8Shared,
-                 "8-bit integers, one quantum for all workers, error feedback"),
-      8, kQuantaOfInt8);
+  static const Codec* codec =
+      NewShared("int8shared", CodecId::kInt8Shared,
+                "8-bit integers, one quantum for all workers, error feedback",
+                kPerRms, 8, kQuantaOfInt8);
   return *codec;
 }
 
 const Codec& Int4SharedCodec() {
-  static const Shared* codec = new Shared(
-      MakeTraits("int4shared", CodecId::kInt4Shared,
-                 "4-bit integers, one quantum for all workers, error feedback"),
-      4, kQuantaOfInt4);
+  static const Codec* codec =
+      NewShared("int4shared", CodecId::kInt4Shared,
+                "4-bit integers, one quantum for all workers, error feedback",
+                kPerRms, 4, kQuantaOfInt4);
   return *codec;
 }
 
 const Codec& Int3SharedCodec() {
-  static const Shared* codec = new Shared(
-      MakeTraits(
-          "int3shared", CodecId::kInt3Shared,
-          "8 levels without 0, one scale for all workers, error feedback",
-          kernels::kScaleOfEight),
-      3, 1);
+  static const Codec* codec =
+      NewShared("int3shared", CodecId::kInt3Shared,
+                "8 levels without 0, one scale for all workers, error feedback",
+                kernels::kScaleOfEight, 3, 1);
   return *codec;
 }
 
 const Codec& Int2SharedCodec() {
-  static const Shared* codec = new Shared(
-      MakeTraits(
-          "int2shared", CodecId::kInt2Shared,
-          "4 levels without 0, one scale for all workers, error feedback",
-          kernels::kScaleOfFour),
-      2, 1);
+  static const Codec* codec =
+      NewShared("int2shared", CodecId::kInt2Shared,
+                "4 levels without 0, one scale for all workers, error feedback",
+                kernels::kScaleOfFour, 2, 1);
   return *codec;
 }
 

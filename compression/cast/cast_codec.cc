@@ -10,28 +10,16 @@ namespace {
 
 using kernels::CastBytes;
 using kernels::CastFormatKernels;
-using kernels::CastKernels;
 
 CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
   return {
       .name = name,
       .id = id,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = false,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = false,
       .summary = summary,
       .keeps_nonfinite = true,
       .decodes_any_bits = true,
-      .options = {{.name = "residual",
-                   .field = &CodecOptions::residual,
-                   .standard = 1,
-                   .low = 0,
-                   .high = 1,
-                   .is_integer = true,
-                   .help = "0: drop what the cast rounds off"}},
+      .options = {{"residual", &CodecOptions::residual, 1, 0, 1, true,
+                   "0: drop what the cast rounds off"}},
   };
 }
 
@@ -41,11 +29,11 @@ class PreparedCast : public SelfContainedCodec {
  public:
   PreparedCast(const CodecTraits& codec_traits, size_t num_elems,
                const kernels::KernelTable& table,
-               CastFormatKernels CastKernels::*format,
+               const CastFormatKernels& format,
                kernels::EncodeManyFn* encode_many,
                kernels::DecodeManyFn* decode_many, bool has_residual)
       : SelfContainedCodec(codec_traits, num_elems, table),
-        format_(table.cast.*format),
+        format_(format),
         encode_many_(encode_many),
         decode_many_(decode_many),
         has_residual_(has_residual) {}
@@ -105,44 +93,31 @@ class PreparedCast : public SelfContainedCodec {
   const bool has_residual_;
 };
 
-class Cast : public Codec {
- public:
-  Cast(CodecTraits codec_traits, CastFormatKernels CastKernels::*format)
-      : traits_(std::move(codec_traits)), format_(format) {}
-
-  const CodecTraits& traits() const override { return traits_; }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    const bool is_fp16 = traits_.id == CodecId::kFp16;
-    return std::make_unique<PreparedCast>(
-        traits_, num_elems, *table, format_,
-        is_fp16 ? table->batch.fp16 : table->batch.bf16,
-        is_fp16 ? table->batch.fp16_decode : table->batch.bf16_decode,
-        options.residual != 0);
-  }
-
- private:
-  const CodecTraits traits_;
-  CastFormatKernels CastKernels::*const format_;
-};
+MadeCodec MakeCast(const CodecTraits& traits, size_t num_elems,
+                   const kernels::KernelTable& table,
+                   const CodecOptions& options) {
+  const bool is_fp16 = traits.id == CodecId::kFp16;
+  return std::make_unique<PreparedCast>(
+      traits, num_elems, table, is_fp16 ? table.cast.fp16 : table.cast.bf16,
+      is_fp16 ? table.batch.fp16 : table.batch.bf16,
+      is_fp16 ? table.batch.fp16_decode : table.batch.bf16_decode,
+      options.residual != 0);
+}
 
 }  // namespace
 
 const Codec& Fp16Codec() {
-  static const Cast* codec =
-      new Cast(MakeTraits("fp16", CodecId::kFp16,
-                          "IEEE half precision with error feedback"),
-               &CastKernels::fp16);
+  static const Codec* codec =
+      new Codec(MakeTraits("fp16", CodecId::kFp16,
+                           "IEEE half precision with error feedback"),
+                MakeCast);
   return *codec;
 }
 
 const Codec& Bf16Codec() {
-  static const Cast* codec = new Cast(
+  static const Codec* codec = new Codec(
       MakeTraits("bf16", CodecId::kBf16, "bfloat16 with error feedback"),
-      &CastKernels::bf16);
+      MakeCast);
   return *codec;
 }
 

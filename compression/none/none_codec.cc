@@ -8,28 +8,13 @@
 namespace telegrad {
 namespace {
 
-const CodecTraits& Traits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "none",
-      .id = CodecId::kNone,
-      .wire_version = 1,
-      .lossless = true,
-      .summable = false,
-      .constant_width = true,
-      .needs_residual = false,
-      .needs_threshold = false,
-      .summary = "float32 as it is",
-      .keeps_nonfinite = true,
-  };
-  return *traits;
-}
-
 class PreparedNone : public PreparedCodec {
  public:
-  PreparedNone(size_t num_elems, const kernels::KernelTable* table)
-      : num_elems_(num_elems), kernels_(*table) {}
+  PreparedNone(const CodecTraits& codec_traits, size_t num_elems,
+               const kernels::KernelTable& table)
+      : traits_(codec_traits), num_elems_(num_elems), kernels_(table) {}
 
-  const CodecTraits& traits() const override { return Traits(); }
+  const CodecTraits& traits() const override { return traits_; }
   size_t num_elems() const override { return num_elems_; }
   size_t max_encoded_bytes() const override { return 4 * num_elems_; }
   size_t sum_bytes(uint32_t) const override { return 4 * num_elems_; }
@@ -105,25 +90,29 @@ class PreparedNone : public PreparedCodec {
     return absl::OkStatus();
   }
 
+  const CodecTraits& traits_;
   const size_t num_elems_;
   const kernels::KernelTable& kernels_;
 };
 
-class None : public Codec {
- public:
-  const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device, const CodecOptions&) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    return std::make_unique<PreparedNone>(num_elems, table);
-  }
-};
+MadeCodec MakeNone(const CodecTraits& traits, size_t num_elems,
+                   const kernels::KernelTable& table, const CodecOptions&) {
+  return std::make_unique<PreparedNone>(traits, num_elems, table);
+}
 
 }  // namespace
 
 const Codec& NoneCodec() {
-  static const None* codec = new None;
+  static const Codec* codec = new Codec(
+      {
+          .name = "none",
+          .id = CodecId::kNone,
+          .lossless = true,
+          .needs_residual = false,
+          .summary = "float32 as it is",
+          .keeps_nonfinite = true,
+      },
+      MakeNone);
   return *codec;
 }
 

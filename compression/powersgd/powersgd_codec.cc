@@ -23,23 +23,6 @@ using kernels::LowRankSide;
 constexpr double kStandardRank = 2;
 constexpr double kMaxRank = 64;
 
-const CodecTraits& Traits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "powersgd",
-      .id = CodecId::kPowerSgd,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = true,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = false,
-      .summary = "rank-r approximation with error feedback and a warm start",
-      .options = {{"rank", &CodecOptions::rank, kStandardRank, 1, kMaxRank,
-                   true, "columns of each factor"}},
-  };
-  return *traits;
-}
-
 LowRankShape ShapeOf(size_t num_elems, double rank) {
   constexpr size_t kLanes = kernels::kLowRankLanes;
   auto root = static_cast<size_t>(std::sqrt(static_cast<double>(num_elems)));
@@ -60,8 +43,9 @@ bool AreWithin(const float* values, size_t count, float limit) {
 
 class PreparedPowerSgd : public SelfContainedCodec {
  public:
-  PreparedPowerSgd(LowRankShape shape, const kernels::KernelTable& table)
-      : SelfContainedCodec(Traits(), shape.n, table), shape_(shape) {}
+  PreparedPowerSgd(const CodecTraits& codec_traits, LowRankShape shape,
+                   const kernels::KernelTable& table)
+      : SelfContainedCodec(codec_traits, shape.n, table), shape_(shape) {}
 
   size_t max_encoded_bytes() const override {
     return kernels::LowRankBytes(shape_);
@@ -241,27 +225,31 @@ class PreparedPowerSgd : public SelfContainedCodec {
   mutable StreamBuffers sums_;  // packed, of SumDecode on a GPU
 };
 
-class PowerSgd : public Codec {
- public:
-  const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    if (!(options.rank >= 1 && options.rank <= kMaxRank)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rank ", options.rank, "; it is 1 to ", kMaxRank));
-    }
-    return std::make_unique<PreparedPowerSgd>(ShapeOf(num_elems, options.rank),
-                                              *table);
+MadeCodec MakePowerSgd(const CodecTraits& traits, size_t num_elems,
+                       const kernels::KernelTable& table,
+                       const CodecOptions& options) {
+  if (!(options.rank >= 1 && options.rank <= kMaxRank)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", options.rank, "; it is 1 to ", kMaxRank));
   }
-};
+  return std::make_unique<PreparedPowerSgd>(
+      traits, ShapeOf(num_elems, options.rank), table);
+}
 
 }  // namespace
 
 const Codec& PowerSgdCodec() {
-  static const PowerSgd* codec = new PowerSgd;
+  static const Codec* codec = new Codec(
+      {
+          .name = "powersgd",
+          .id = CodecId::kPowerSgd,
+          .summable = true,
+          .summary =
+              "rank-r approximation with error feedback and a warm start",
+          .options = {{"rank", &CodecOptions::rank, kStandardRank, 1, kMaxRank,
+                       true, "columns of each factor"}},
+      },
+      MakePowerSgd);
   return *codec;
 }
 

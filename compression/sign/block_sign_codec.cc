@@ -16,34 +16,11 @@ namespace {
 using kernels::BlockSignBytes;
 using kernels::NumSignBlocks;
 
-const CodecTraits& Traits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "onebit",
-      .id = CodecId::kOneBit,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = false,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = false,
-      .summary = "signs times the mean magnitude per block, error feedback",
-      .decodes_any_bits = true,
-      .options = {{.name = "block",
-                   .field = &CodecOptions::block,
-                   .standard = 2048,
-                   .low = kernels::kSignBlockStep,
-                   .high = kernels::kMaxSignBlock,
-                   .is_integer = true,
-                   .help = "elements per scale, a multiple of 128"}},
-  };
-  return *traits;
-}
-
 class PreparedBlockSign : public SelfContainedCodec {
  public:
-  PreparedBlockSign(size_t num_elems, const kernels::KernelTable& table,
-                    size_t block)
-      : SelfContainedCodec(Traits(), num_elems, table), block_(block) {}
+  PreparedBlockSign(const CodecTraits& codec_traits, size_t num_elems,
+                    const kernels::KernelTable& table, size_t block)
+      : SelfContainedCodec(codec_traits, num_elems, table), block_(block) {}
 
   size_t max_encoded_bytes() const override {
     return BlockSignBytes(num_elems(), block_);
@@ -119,30 +96,34 @@ class PreparedBlockSign : public SelfContainedCodec {
   const size_t block_;
 };
 
-class BlockSign : public Codec {
- public:
-  const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    if (!(options.block >= kernels::kSignBlockStep &&
-          options.block <= kernels::kMaxSignBlock) ||
-        std::fmod(options.block, kernels::kSignBlockStep) != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("codec onebit: block=", options.block,
-                       " is not a multiple of 128 from 128 to 8192"));
-    }
-    return std::make_unique<PreparedBlockSign>(
-        num_elems, *table, static_cast<size_t>(options.block));
+MadeCodec MakeBlockSign(const CodecTraits& traits, size_t num_elems,
+                        const kernels::KernelTable& table,
+                        const CodecOptions& options) {
+  if (!(options.block >= kernels::kSignBlockStep &&
+        options.block <= kernels::kMaxSignBlock) ||
+      std::fmod(options.block, kernels::kSignBlockStep) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec onebit: block=", options.block,
+                     " is not a multiple of 128 from 128 to 8192"));
   }
-};
+  return std::make_unique<PreparedBlockSign>(
+      traits, num_elems, table, static_cast<size_t>(options.block));
+}
 
 }  // namespace
 
 const Codec& BlockSignCodec() {
-  static const BlockSign* codec = new BlockSign;
+  static const Codec* codec = new Codec(
+      {
+          .name = "onebit",
+          .id = CodecId::kOneBit,
+          .summary = "signs times the mean magnitude per block, error feedback",
+          .decodes_any_bits = true,
+          .options = {{"block", &CodecOptions::block, 2048,
+                       kernels::kSignBlockStep, kernels::kMaxSignBlock, true,
+                       "elements per scale, a multiple of 128"}},
+      },
+      MakeBlockSign);
   return *codec;
 }
 

@@ -19,29 +19,6 @@ using kernels::OneBitBytes;
 using kernels::SignBytes;
 using kernels::SignCountBytes;
 
-const CodecTraits& Traits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "1bit",
-      .id = CodecId::kOneBitMxnet,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = true,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = false,
-      .summary = "-1 or +1 per element with error feedback, as MXNet's 1bit",
-      .decodes_any_bits = true,
-      .options = {{.name = "threshold",
-                   .field = &CodecOptions::bit_threshold,
-                   .standard = 0,
-                   .low = -1e9,
-                   .high = 1e9,
-                   .is_integer = false,
-                   .help = "above it +1 is sent, else -1"}},
-  };
-  return *traits;
-}
-
 float MagnitudeOf(ConstBytes payload) {
   float magnitude;
   std::memcpy(&magnitude, AsCodes(payload) + payload.size - 4,
@@ -59,9 +36,10 @@ bool IsMagnitude(float magnitude) {
 
 class PreparedOneBit : public SelfContainedCodec {
  public:
-  PreparedOneBit(size_t num_elems, const kernels::KernelTable& table,
-                 float threshold)
-      : SelfContainedCodec(Traits(), num_elems, table), threshold_(threshold) {}
+  PreparedOneBit(const CodecTraits& codec_traits, size_t num_elems,
+                 const kernels::KernelTable& table, float threshold)
+      : SelfContainedCodec(codec_traits, num_elems, table),
+        threshold_(threshold) {}
 
   size_t max_encoded_bytes() const override { return OneBitBytes(num_elems()); }
   size_t sum_bytes(uint32_t num_payloads) const override {
@@ -218,23 +196,28 @@ class PreparedOneBit : public SelfContainedCodec {
   const float threshold_;
 };
 
-class OneBit : public Codec {
- public:
-  const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    return std::make_unique<PreparedOneBit>(
-        num_elems, *table, static_cast<float>(options.bit_threshold));
-  }
-};
+MadeCodec MakeOneBit(const CodecTraits& traits, size_t num_elems,
+                     const kernels::KernelTable& table,
+                     const CodecOptions& options) {
+  return std::make_unique<PreparedOneBit>(
+      traits, num_elems, table, static_cast<float>(options.bit_threshold));
+}
 
 }  // namespace
 
 const Codec& OneBitCodec() {
-  static const OneBit* codec = new OneBit;
+  static const Codec* codec = new Codec(
+      {
+          .name = "1bit",
+          .id = CodecId::kOneBitMxnet,
+          .summable = true,
+          .summary =
+              "-1 or +1 per element with error feedback, as MXNet's 1bit",
+          .decodes_any_bits = true,
+          .options = {{"threshold", &CodecOptions::bit_threshold, 0, -1e9, 1e9,
+                       false, "above it +1 is sent, else -1"}},
+      },
+      MakeOneBit);
   return *codec;
 }
 

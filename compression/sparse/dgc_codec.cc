@@ -4,38 +4,11 @@
 
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
-#include "compression/sparse/sparse_kernels.h"
+#include "compression/shape_checks.h"
 #include "compression/sparse/value_codec.h"
 
 namespace telegrad {
 namespace {
-
-const CodecTraits& Traits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "dgc",
-      .id = CodecId::kDgc,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = false,
-      .constant_width = false,
-      .needs_residual = true,
-      .needs_threshold = false,
-      .summary = "deep gradient compression: top-k of accumulated momentum",
-      .conserves = false,
-      .options = {{"density", &CodecOptions::density, 0.001, 1e-6, 1, false,
-                   "share of the elements that is sent"},
-                  {"momentum", &CodecOptions::momentum, 0.9, 0, 1, false,
-                   "instead of the optimizer's, which must be 0"},
-                  {"clip", &CodecOptions::clip, 0, 0, 1e30, false,
-                   "largest L2 norm of a chunk's gradient; 0: as it is"},
-                  {"warmup", &CodecOptions::warmup, 0, 0, 1e12, true,
-                   "steps in which the density falls from 25 %"},
-                  {"sampled", &CodecOptions::sampled, 1, 0, 1, true,
-                   "0: exactly the largest"},
-                  ReplyOption()},
-  };
-  return *traits;
-}
 
 size_t MaxSent(const CodecOptions& options, size_t n) {
   const size_t k = NumSent(DgcDensity(options, 0), n);
@@ -44,9 +17,9 @@ size_t MaxSent(const CodecOptions& options, size_t n) {
 
 class PreparedDgc : public ValueCodec {
  public:
-  PreparedDgc(size_t num_elems, const kernels::KernelTable& table,
-              const CodecOptions& options)
-      : ValueCodec(Traits(), num_elems, table, options,
+  PreparedDgc(const CodecTraits& codec_traits, size_t num_elems,
+              const kernels::KernelTable& table, const CodecOptions& options)
+      : ValueCodec(codec_traits, num_elems, table, options,
                    MaxSent(options, num_elems)),
         options_(options) {}
 
@@ -99,17 +72,12 @@ class PreparedDgc : public ValueCodec {
   const CodecOptions options_;
 };
 
-class Dgc : public Codec {
- public:
-  const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     SparseKernelsFor(num_elems, device));
-    return std::make_unique<PreparedDgc>(num_elems, *table, options);
-  }
-};
+MadeCodec MakeDgc(const CodecTraits& traits, size_t num_elems,
+                  const kernels::KernelTable& table,
+                  const CodecOptions& options) {
+  RETURN_IF_ERROR(CheckIndices(num_elems));
+  return std::make_unique<PreparedDgc>(traits, num_elems, table, options);
+}
 
 }  // namespace
 
@@ -124,7 +92,26 @@ double DgcDensity(const CodecOptions& options, uint64_t step) {
 }
 
 const Codec& DgcCodec() {
-  static const Dgc* codec = new Dgc;
+  static const Codec* codec = new Codec(
+      {
+          .name = "dgc",
+          .id = CodecId::kDgc,
+          .constant_width = false,
+          .summary = "deep gradient compression: top-k of accumulated momentum",
+          .conserves = false,
+          .options = {{"density", &CodecOptions::density, 0.001, 1e-6, 1, false,
+                       "share of the elements that is sent"},
+                      {"momentum", &CodecOptions::momentum, 0.9, 0, 1, false,
+                       "instead of the optimizer's, which must be 0"},
+                      {"clip", &CodecOptions::clip, 0, 0, 1e30, false,
+                       "largest L2 norm of a chunk's gradient; 0: as it is"},
+                      {"warmup", &CodecOptions::warmup, 0, 0, 1e12, true,
+                       "steps in which the density falls from 25 %"},
+                      {"sampled", &CodecOptions::sampled, 1, 0, 1, true,
+                       "0: exactly the largest"},
+                      ReplyOption()},
+      },
+      MakeDgc);
   return *codec;
 }
 

@@ -8,30 +8,12 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
+#include "compression/shape_checks.h"
 #include "compression/sparse/clear_ahead.h"
-#include "compression/sparse/sparse_kernels.h"
 #include "compression/sparse/value_codec.h"
 
 namespace telegrad {
 namespace {
-
-const CodecTraits& Traits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "randomk",
-      .id = CodecId::kRandomK,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = true,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = false,
-      .summary = "elements that all workers draw alike, with error feedback",
-      .masks_momentum = true,
-      .options = {{"density", &CodecOptions::density, 0.01, 1e-6, 1, false,
-                   "share of the elements that is sent"}},
-  };
-  return *traits;
-}
 
 constexpr size_t kSeedBytes = 8;
 
@@ -77,8 +59,9 @@ void PutValue(float value, size_t j, Bytes out) {
 
 class PreparedRandomK : public SelfContainedCodec {
  public:
-  PreparedRandomK(size_t num_elems, const kernels::KernelTable& table, size_t k)
-      : SelfContainedCodec(Traits(), num_elems, table), k_(k) {}
+  PreparedRandomK(const CodecTraits& codec_traits, size_t num_elems,
+                  const kernels::KernelTable& table, size_t k)
+      : SelfContainedCodec(codec_traits, num_elems, table), k_(k) {}
 
   size_t max_encoded_bytes() const override { return kSeedBytes + 4 * k_; }
   size_t sum_bytes(uint32_t) const override { return max_encoded_bytes(); }
@@ -242,23 +225,29 @@ class PreparedRandomK : public SelfContainedCodec {
   const size_t k_;
 };
 
-class RandomK : public Codec {
- public:
-  const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     SparseKernelsFor(num_elems, device));
-    return std::make_unique<PreparedRandomK>(
-        num_elems, *table, NumSent(options.density, num_elems));
-  }
-};
+MadeCodec MakeRandomK(const CodecTraits& traits, size_t num_elems,
+                      const kernels::KernelTable& table,
+                      const CodecOptions& options) {
+  RETURN_IF_ERROR(CheckIndices(num_elems));
+  return std::make_unique<PreparedRandomK>(traits, num_elems, table,
+                                           NumSent(options.density, num_elems));
+}
 
 }  // namespace
 
 const Codec& RandomKCodec() {
-  static const RandomK* codec = new RandomK;
+  static const Codec* codec = new Codec(
+      {
+          .name = "randomk",
+          .id = CodecId::kRandomK,
+          .summable = true,
+          .summary =
+              "elements that all workers draw alike, with error feedback",
+          .masks_momentum = true,
+          .options = {{"density", &CodecOptions::density, 0.01, 1e-6, 1, false,
+                       "share of the elements that is sent"}},
+      },
+      MakeRandomK);
   return *codec;
 }
 

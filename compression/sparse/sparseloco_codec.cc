@@ -20,26 +20,6 @@ using kernels::kTopBlock;
 
 constexpr double kMostDensity = double{kernels::kMostTop} / kTopBlock;
 
-const CodecTraits& SparseLoCoTraits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "sparseloco",
-      .id = CodecId::kSparseLoCo,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = false,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = false,
-      .summary = "the 64 largest of each 4096 in 2 bits, for local steps",
-      .conserves = false,
-      .options = {{"density", &CodecOptions::density, 1.0 / 64, 1e-6,
-                   kMostDensity, false, "share of the elements that is sent"},
-                  {"decay", &CodecOptions::decay, 0.95, 0, 1, false,
-                   "what a worker keeps of its residual in each step"}},
-  };
-  return *traits;
-}
-
 absl::Status WrongPayload(size_t at, const char* what) {
   return absl::InvalidArgumentError(
       absl::StrCat("payload's ", what, " ", at, " is none that is written"));
@@ -78,9 +58,10 @@ absl::Status CheckLevels(ConstBytes payload, const uint8_t* codes,
 
 class PreparedSparseLoCo : public SelfContainedCodec {
  public:
-  PreparedSparseLoCo(size_t num_elems, const kernels::KernelTable& table,
+  PreparedSparseLoCo(const CodecTraits& codec_traits, size_t num_elems,
+                     const kernels::KernelTable& table,
                      const kernels::TopRule& rule)
-      : SelfContainedCodec(SparseLoCoTraits(), num_elems, table),
+      : SelfContainedCodec(codec_traits, num_elems, table),
         rule_(rule),
         num_top_(kernels::NumTop(num_elems, rule.keep)) {}
 
@@ -140,31 +121,35 @@ class PreparedSparseLoCo : public SelfContainedCodec {
   const size_t num_top_;
 };
 
-class SparseLoCo : public Codec {
- public:
-  const CodecTraits& traits() const override { return SparseLoCoTraits(); }
-
- private:
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    // A whole block's are a multiple of four: kernels/block_top.h.
-    const auto fours =
-        static_cast<size_t>(std::ceil(options.density * kTopBlock / 4));
-    return std::make_unique<PreparedSparseLoCo>(
-        num_elems, *table,
-        kernels::TopRule{
-            .keep = std::clamp(4 * fours, size_t{4}, kernels::kMostTop),
-            .decay = static_cast<float>(options.decay)});
-  }
-};
+MadeCodec MakeSparseLoCo(const CodecTraits& traits, size_t num_elems,
+                         const kernels::KernelTable& table,
+                         const CodecOptions& options) {
+  // A whole block's are a multiple of four: kernels/block_top.h.
+  const auto fours =
+      static_cast<size_t>(std::ceil(options.density * kTopBlock / 4));
+  return std::make_unique<PreparedSparseLoCo>(
+      traits, num_elems, table,
+      kernels::TopRule{
+          .keep = std::clamp(4 * fours, size_t{4}, kernels::kMostTop),
+          .decay = static_cast<float>(options.decay)});
+}
 
 }  // namespace
 
 const Codec& SparseLoCoCodec() {
-  static const SparseLoCo* codec = new SparseLoCo;
+  static const Codec* codec = new Codec(
+      {
+          .name = "sparseloco",
+          .id = CodecId::kSparseLoCo,
+          .summary = "the 64 largest of each 4096 in 2 bits, for local steps",
+          .conserves = false,
+          .options = {{"density", &CodecOptions::density, 1.0 / 64, 1e-6,
+                       kMostDensity, false,
+                       "share of the elements that is sent"},
+                      {"decay", &CodecOptions::decay, 0.95, 0, 1, false,
+                       "what a worker keeps of its residual in each step"}},
+      },
+      MakeSparseLoCo);
   return *codec;
 }
 

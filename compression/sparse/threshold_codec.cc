@@ -10,36 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
+#include "compression/shape_checks.h"
 #include "compression/sparse/clear_ahead.h"
 #include "compression/sparse/index_list.h"
 #include "compression/sparse/list_codec.h"
-#include "compression/sparse/sparse_kernels.h"
 #include "kernels/prefetch.h"
 #include "kernels/sparse.h"
 #include "kernels/sparse_scratch.h"
 
 namespace telegrad {
 namespace {
-
-const CodecTraits& Traits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "threshold",
-      .id = CodecId::kThreshold,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = false,
-      .constant_width = false,
-      .needs_residual = true,
-      .needs_threshold = true,
-      .summary = "places of -t and +t with error feedback (Strom 2015)",
-      .masks_momentum = true,
-      // The density settles near (RMS / t)^2. The residual would pull its own
-      // threshold up with it.
-      .auto_threshold_per_rms = 8,
-      .auto_of_residual = false,
-  };
-  return *traits;
-}
 
 struct Header {
   uint8_t format = 0;
@@ -89,8 +69,10 @@ size_t WritePayload(std::span<const uint32_t> survivors, float threshold,
 
 class PreparedThreshold : public ListCodec {
  public:
-  PreparedThreshold(size_t num_elems, const kernels::KernelTable& table)
-      : ListCodec(Traits(), num_elems, table, kernels::SparseContent::kSigns) {}
+  PreparedThreshold(const CodecTraits& codec_traits, size_t num_elems,
+                    const kernels::KernelTable& table)
+      : ListCodec(codec_traits, num_elems, table,
+                  kernels::SparseContent::kSigns) {}
 
   size_t max_encoded_bytes() const override {
     return sizeof(Header) + MaxIndexListBytes<1>(num_elems(), num_elems());
@@ -326,21 +308,30 @@ class PreparedThreshold : public ListCodec {
   }
 };
 
-class Threshold : public Codec {
- public:
-  const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device, const CodecOptions&) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     SparseKernelsFor(num_elems, device));
-    return std::make_unique<PreparedThreshold>(num_elems, *table);
-  }
-};
+MadeCodec MakeThreshold(const CodecTraits& traits, size_t num_elems,
+                        const kernels::KernelTable& table,
+                        const CodecOptions&) {
+  RETURN_IF_ERROR(CheckIndices(num_elems));
+  return std::make_unique<PreparedThreshold>(traits, num_elems, table);
+}
 
 }  // namespace
 
 const Codec& ThresholdCodec() {
-  static const Threshold* codec = new Threshold;
+  static const Codec* codec = new Codec(
+      {
+          .name = "threshold",
+          .id = CodecId::kThreshold,
+          .constant_width = false,
+          .needs_threshold = true,
+          .summary = "places of -t and +t with error feedback (Strom 2015)",
+          .masks_momentum = true,
+          // The density settles near (RMS / t)^2. The residual would pull its
+          // own threshold up with it.
+          .auto_threshold_per_rms = 8,
+          .auto_of_residual = false,
+      },
+      MakeThreshold);
   return *codec;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
-#include "compression/sparse/sparse_kernels.h"
+#include "compression/shape_checks.h"
 
 namespace telegrad {
 

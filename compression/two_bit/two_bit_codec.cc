@@ -13,24 +13,6 @@
 namespace telegrad {
 namespace {
 
-const CodecTraits& Traits() {
-  static const CodecTraits* traits = new CodecTraits{
-      .name = "2bit",
-      .id = CodecId::kTwoBit,
-      .wire_version = 1,
-      .lossless = false,
-      .summable = true,
-      .constant_width = true,
-      .needs_residual = true,
-      .needs_threshold = true,
-      .summary = "-t, 0 or +t per element with error feedback, as MXNet's 2bit",
-      .decodes_any_bits = true,
-      .options = {{"packing", &CodecOptions::packing, 0, 0, 1, true,
-                   "0: MXNet's 2 bits per code; 1: radix, 1.6 bits"}},
-  };
-  return *traits;
-}
-
 absl::Status CheckThreshold(float threshold) {
   if (threshold > 0 && std::isfinite(threshold)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -39,13 +21,14 @@ absl::Status CheckThreshold(float threshold) {
 
 class PreparedTwoBit : public PreparedCodec {
  public:
-  PreparedTwoBit(size_t num_elems, const kernels::KernelTable& table,
-                 PackingId packing)
-      : num_elems_(num_elems),
+  PreparedTwoBit(const CodecTraits& codec_traits, size_t num_elems,
+                 const kernels::KernelTable& table, PackingId packing)
+      : traits_(codec_traits),
+        num_elems_(num_elems),
         kernels_(table),
         packing_(PackingOf(packing, table)) {}
 
-  const CodecTraits& traits() const override { return Traits(); }
+  const CodecTraits& traits() const override { return traits_; }
   size_t num_elems() const override { return num_elems_; }
   uint8_t packing() const override { return static_cast<uint8_t>(packing_.id); }
   size_t max_encoded_bytes() const override {
@@ -245,29 +228,36 @@ class PreparedTwoBit : public PreparedCodec {
     return CheckThreshold(threshold);
   }
 
+  const CodecTraits& traits_;
   const size_t num_elems_;
   const kernels::KernelTable& kernels_;
   const Packing packing_;
 };
 
-class TwoBit : public Codec {
- public:
-  const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
-      size_t num_elems, Device device,
-      const CodecOptions& options) const override {
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     KernelsFor(num_elems, device));
-    const PackingId packing =
-        options.packing == 0 ? PackingId::kPlain : PackingId::kRadix;
-    return std::make_unique<PreparedTwoBit>(num_elems, *table, packing);
-  }
-};
+MadeCodec MakeTwoBit(const CodecTraits& traits, size_t num_elems,
+                     const kernels::KernelTable& table,
+                     const CodecOptions& options) {
+  return std::make_unique<PreparedTwoBit>(
+      traits, num_elems, table,
+      options.packing == 0 ? PackingId::kPlain : PackingId::kRadix);
+}
 
 }  // namespace
 
 const Codec& TwoBitCodec() {
-  static const TwoBit* codec = new TwoBit;
+  static const Codec* codec = new Codec(
+      {
+          .name = "2bit",
+          .id = CodecId::kTwoBit,
+          .summable = true,
+          .needs_threshold = true,
+          .summary =
+              "-t, 0 or +t per element with error feedback, as MXNet's 2bit",
+          .decodes_any_bits = true,
+          .options = {{"packing", &CodecOptions::packing, 0, 0, 1, true,
+                       "0: MXNet's 2 bits per code; 1: radix, 1.6 bits"}},
+      },
+      MakeTwoBit);
   return *codec;
 }
 
