@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/tensor_view.h"
-#include "kvstore/backups.h"
 #include "kvstore/codec_control.h"
 #include "kvstore/job/path/worker_group.h"
 #include "kvstore/options.h"
@@ -23,6 +22,7 @@
 // rescale where the store runs one.
 namespace telegrad {
 
+class Backups;      // kvstore/backups.h
 class MetricsPage;  // base/metrics.h
 
 // Bytes of gradients (raw) and of frames with their headers (wire), since the
@@ -70,6 +70,12 @@ struct StoreTraits {
   // store runs no optimizer.
   bool needs_gpus = false;
   bool is_async = false;  // each push is a step of its own, by the store
+};
+
+// What only some stores have; null where there is none.
+struct StoreExtras {
+  StateAccess* states = nullptr;  // what an optimizer in the store keeps
+  Backups* backups = nullptr;     // where servers drop the slowest
 };
 
 using TensorViews = std::span<const TensorView>;
@@ -133,10 +139,8 @@ class KVStore {
   // "ucx: UCX 1.13.1, ...": the transport, as the first Init has set it up;
   // empty where no data leaves the process.
   virtual std::string transport_details() const { return ""; }
-  // What an optimizer in the store keeps; null where it cannot be had.
-  virtual StateAccess* states() { return nullptr; }
-  // Null unless servers drop the slowest.
-  virtual Backups* backups() { return nullptr; }
+  virtual StoreExtras extras() { return {}; }
+  StateAccess* states() { return extras().states; }
   virtual StoreStats stats() const = 0;
   // Adds what it counts to a page (kvstore/metrics.h); any thread. By default
   // what `stats` has.

@@ -49,7 +49,7 @@ class LocalStore : public KVStore, private CodecControl {
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
   CodecControl& codecs() override { return *this; }
-  StateAccess* states() override { return &states_; }
+  StoreExtras extras() override { return {.states = &states_}; }
   StoreStats stats() const override;
   void Close() override;
 

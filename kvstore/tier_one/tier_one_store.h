@@ -44,8 +44,7 @@ class TierOneStore : public KVStore {
   std::string transport_details() const override {
     return second_->transport_details();
   }
-  StateAccess* states() override { return second_->states(); }
-  Backups* backups() override { return second_->backups(); }
+  StoreExtras extras() override { return second_->extras(); }
   StoreStats stats() const override { return second_->stats(); }
   void Collect(MetricsPage& page) const override { second_->Collect(page); }
   void Close() override;

@@ -1,3 +1,4 @@
+#include "kvstore/backups.h"
 #include "python/c/store.h"
 
 using telegrad::c::Give;
@@ -9,7 +10,7 @@ absl::StatusOr<telegrad::Backups*> BackupsOf(telegrad_store* store) {
   if (const absl::Status status = store->owner().Check(); !status.ok()) {
     return status;
   }
-  if (telegrad::Backups* const backups = store->store().backups()) {
+  if (telegrad::Backups* const backups = store->store().extras().backups) {
     return backups;
   }
   return absl::FailedPreconditionError(

@@ -1,3 +1,5 @@
+#include "kvstore/backups.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -81,9 +83,9 @@ class BackedWorker {
   // One that takes all, behind a meeting; then the weights are those of all.
   void LastStep(int step) {
     ASSERT_THAT(store_.group().Gather("met", "").status(), IsOk());
-    ASSERT_THAT(store_.backups()->TakeAll(true), IsOk());
+    ASSERT_THAT(store_.extras().backups->TakeAll(true), IsOk());
     Step(step);
-    ASSERT_THAT(store_.backups()->TakeAll(false), IsOk());
+    ASSERT_THAT(store_.extras().backups->TakeAll(false), IsOk());
   }
   void CheckWeights(const std::vector<Ledger>& ledgers) const {
     for (size_t i = 0; i < kBackedSize; ++i) {
@@ -115,13 +117,13 @@ TEST(Backups, OneThatIsSlowHoldsNobodyUpAndItsPushesCount) {
         ASSERT_EQ(through.wait_for(testing::kPatience),
                   std::future_status::ready);
         worker.Step(0);
-        const auto missed = store.backups()->CatchUp();
+        const auto missed = store.extras().backups->CatchUp();
         ASSERT_THAT(missed, IsOk());
         EXPECT_EQ(*missed, kSteps - 1);
-        EXPECT_EQ(*store.backups()->CatchUp(), 0) << "told once";
+        EXPECT_EQ(*store.extras().backups->CatchUp(), 0) << "told once";
       } else {
         for (int step = 0; step < kSteps; ++step) worker.Step(step);
-        EXPECT_EQ(*store.backups()->CatchUp(), 0);
+        EXPECT_EQ(*store.extras().backups->CatchUp(), 0);
         if (++num_through == 2) others_are_through.set_value();
       }
       const StoreStats stats = store.stats();
@@ -148,7 +150,7 @@ TEST(Backups, EveryPushCountsOnceInAnyOrder) {
       while (step < kSteps) {
         worker.Step(step++);
         if (!catches_up) continue;
-        const auto missed = store.backups()->CatchUp();
+        const auto missed = store.extras().backups->CatchUp();
         ASSERT_THAT(missed, IsOk());
         step += static_cast<int>(*missed);
       }
@@ -169,9 +171,9 @@ TEST(Backups, RoundsThatTakeAllHaveTheBitsOfAStoreThatWaits) {
       ClusterConfig config = WithBackups(2, dropped, type);
       config.compression.threshold = {};
       Cluster(config).Run([&](KVStore& store) {
-        EXPECT_EQ(store.backups() != nullptr, dropped > 0);
+        EXPECT_EQ(store.extras().backups != nullptr, dropped > 0);
         if (dropped > 0) {
-          ASSERT_THAT(store.backups()->TakeAll(true), IsOk());
+          ASSERT_THAT(store.extras().backups->TakeAll(true), IsOk());
         }
         Ledger ledger(false);
         BackedWorker worker(store, ledger);

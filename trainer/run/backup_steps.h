@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kvstore/backups.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/run/worker_run.h"
 
@@ -16,7 +17,7 @@ class BackupSteps {
  public:
   // `reader`, of all devices' parts of a step, outlives it; so does the store.
   BackupSteps(const RunContext& context, BatchReader& reader)
-      : backups_(context.store.backups()),
+      : backups_(context.store.extras().backups),
         reader_(reader),
         batches_per_step_(context.options.devices *
                           context.options.grad_accumulation) {}

@@ -25,7 +25,7 @@ void FillSteps(std::vector<double> slowest, RunSummary& summary) {
 // Where workers do not wait for each other.
 void AddStaleness(RunContext& context, size_t rank, const GivenTotals& given,
                   RunSummary& summary) {
-  const bool drops = context.store.backups() != nullptr;
+  const bool drops = context.store.extras().backups != nullptr;
   if (!drops && !context.store.traits().is_async) return;
   std::string text = absl::StrFormat("worker/%d: largest %d, mean %.2f", rank,
                                      given.max_staleness, given.mean_staleness);

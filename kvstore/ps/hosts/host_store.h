@@ -56,7 +56,7 @@ class HostStore : public KVStore, private StateAccess {
   std::string transport_details() const override {
     return pusher_.transport_details();
   }
-  StateAccess* states() override { return this; }
+  StoreExtras extras() override { return {.states = this}; }
   StoreStats stats() const override;
   void Collect(MetricsPage& page) const override {
     const KVStore* const counts =

@@ -53,9 +53,9 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   void Follow(Key key) { tensors_[key].turns.Follow(); }
   CodecControl& codecs() override { return codecs_; }
   std::string transport_details() const override { return links_.details(); }
-  StateAccess* states() override { return &states_; }
-  Backups* backups() override {
-    return options_.drop_slowest > 0 ? &backups_ : nullptr;
+  StoreExtras extras() override {
+    return {.states = &states_,
+            .backups = options_.drop_slowest > 0 ? &backups_ : nullptr};
   }
   StoreStats stats() const override;
   void Collect(MetricsPage& page) const override;

@@ -38,7 +38,7 @@ class ForwardingStore : public KVStore {
     return inner_.Broadcast(key, root, values, priority);
   }
   CodecControl& codecs() override { return inner_.codecs(); }
-  StateAccess* states() override { return inner_.states(); }
+  StoreExtras extras() override { return inner_.extras(); }
   StoreStats stats() const override { return inner_.stats(); }
   void Close() override { inner_.Close(); }
 
