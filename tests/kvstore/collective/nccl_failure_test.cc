@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
-#include <ostream>
 
 #include "base/exit_code.h"
 #include "kvstore/collective/nccl/nccl_group.h"
 #include "tests/kvstore/collective/collective_ranks.h"
+#include "tests/kvstore/collective/difference.h"
 #include "tests/kvstore/collective/fake_nccl.h"
 
 // NCCL groups that cannot be made, disagree, lose ranks or never end.
@@ -31,29 +31,11 @@ absl::StatusOr<std::unique_ptr<Group>> MakeFake(
   return NcclGroup::Make(options, exchange, FakeNccl());
 }
 
-absl::Status Sum(Group& group, float* data, size_t count,
-                 CollectiveSettings settings = {}) {
-  return group.Allreduce(data, count, Dtype::kFloat32, ReduceOp::kSum,
-                         settings);
-}
-
 class NcclFailure : public ::testing::Test {
  protected:
   void SetUp() override { ResetFaults(); }
   void TearDown() override { EXPECT_EQ(Faults().num_streams, 0); }
 };
-
-struct Difference {
-  const char* test_name;
-  std::function<absl::Status(Group&, float*)> first;   // rank 0's
-  std::function<absl::Status(Group&, float*)> others;  // all others'
-  const char* first_says;                              // in every error
-  const char* others_say;
-};
-
-void PrintTo(const Difference& difference, std::ostream* out) {
-  *out << difference.test_name;
-}
 
 class NcclDisagreement : public NcclFailure,
                          public ::testing::WithParamInterface<Difference> {};
@@ -86,37 +68,14 @@ constexpr Dtype kFloat = Dtype::kFloat32;
 const std::vector<size_t> kEven = {20, 20, 20};
 const std::vector<size_t> kUneven = {20, 10, 30};
 
-const Difference kDifferences[] = {
-    {"Count", [](Group& g, float* d) { return Sum(g, d, 99); },
-     [](Group& g, float* d) { return Sum(g, d, 100); }, "of 99 float32",
-     "of 100 float32"},
-    {"Nothing", [](Group& g, float* d) { return Sum(g, d, 0); },
-     [](Group& g, float* d) { return Sum(g, d, 100); }, "of 0 ", "of 100 "},
-    {"Tag", [](Group& g, float* d) { return Sum(g, d, 100, {.tag = 6}); },
-     [](Group& g, float* d) { return Sum(g, d, 100, {.tag = 7}); }, "tag 6",
-     "tag 7"},
-    {"Type",
-     [](Group& g, float* d) {
-       return g.Allreduce(d, 100, Dtype::kInt32, ReduceOp::kSum);
-     },
-     [](Group& g, float* d) { return Sum(g, d, 100); }, "int32", "float32"},
-    {"ReduceOp",
-     [](Group& g, float* d) {
-       return g.Allreduce(d, 100, kFloat, ReduceOp::kMax);
-     },
-     [](Group& g, float* d) { return Sum(g, d, 100); }, "max", "sum"},
-    {"Operation", [](Group& g, float*) { return g.Barrier(); },
-     [](Group& g, float* d) { return Sum(g, d, 100); }, "barrier", "allreduce"},
-    {"Root", [](Group& g, float* d) { return g.Broadcast(d, 100, kFloat, 1); },
-     [](Group& g, float* d) { return g.Broadcast(d, 100, kFloat, 0); },
-     "root 1", "root 0"},
+const std::vector<Difference> kDifferences = WithCommon({
     {"Layout",
      [](Group& g, float* d) { return g.Allgatherv(d, d + 30, kEven, kFloat); },
      [](Group& g, float* d) {
        return g.Allgatherv(d, d + 30, kUneven, kFloat);
      },
      "allgather of 60", "counts"},
-};
+});
 
 INSTANTIATE_TEST_SUITE_P(Of, NcclDisagreement,
                          ::testing::ValuesIn(kDifferences),

@@ -7,77 +7,35 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "gmock/gmock.h"
-#include "kvstore/engine/codec/shard_plan.h"
+#include "tests/kvstore/ps/growing_chunk.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
 namespace {
 
+using testing::GrowingChunk;
 using testing::IsOk;
 using testing::StatusIs;
 
-constexpr size_t kAsyncElems = 5;
+constexpr size_t kAsyncElems = GrowingChunk::kElems;
 constexpr int32_t kAsyncPriority = -3;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
-// One chunk whose weights grow by what is pushed, and its workers' frames.
-class AsyncChunk : public AnswerSink {
+class AsyncChunk : public GrowingChunk {
  public:
-  struct Sent {
-    int worker;
-    FrameType type;
-    uint64_t step;
-    uint16_t ahead;
-    int16_t scale;
-    int32_t priority;
-    std::vector<float> payload;
-  };
-
   AsyncChunk(int workers, int64_t max_staleness,
-             const std::string& type = "none") {
-    config_ = {.num_contributors = 1, .buffers = &pool_};
-    config_.compression.type = type;
-    config_.optimizer = {.update_on = UpdateOn::kServer,
-                         .sgd = {.learning_rate = 1, .rescale = -1}};
-    const auto layouts =
-        MakeShardPlan(std::vector<TensorSpec>{{"a", kAsyncElems}}, 1, 32,
-                      config_.compression);
-    EXPECT_THAT(layouts, IsOk());
-    layout_ = layouts->front();
-    auto made = AsyncAggregator::Make(layout_, layout_.chunks[0], config_,
+             const std::string& type = "none")
+      : GrowingChunk(1, type) {
+    auto made = AsyncAggregator::Make(layout(), layout().chunks[0], config(),
                                       workers, max_staleness);
     EXPECT_THAT(made, IsOk());
-    chunk_ = *std::move(made);
+    chunk_ = made->get();
+    Own(*std::move(made));
   }
 
-  absl::Status Give(int worker, uint64_t index, float value) {
-    ASSIGN_OR_RETURN(const Bytes target,
-                     chunk_->BeginValue(index, 4 * kAsyncElems));
-    std::fill_n(reinterpret_cast<float*>(target.data), kAsyncElems, value);
-    return chunk_->OnValue(worker, 0, *this);
-  }
-  // Initial weights of 0, which all but worker 0 take.
-  void Start(int workers) {
-    for (int worker = 1; worker < workers; ++worker) {
-      EXPECT_THAT(Pull(worker, 0, true), IsOk());
-    }
-    EXPECT_THAT(Give(0, 0, 0), IsOk());
-    sent_.clear();
-  }
-  absl::Status Pull(int worker, uint64_t step, bool wants_broadcast = false) {
-    return chunk_->OnPull(
-        worker, {.step = step, .wants_broadcast = wants_broadcast}, *this);
-  }
-
-  PushHeader Header(uint64_t step) const {
-    PushHeader push;
-    push.step = step;
+  static PushHeader Header(uint64_t step) {
+    PushHeader push = GrowingChunk::Header(step);
     push.priority = kAsyncPriority;
-    push.payload_bytes = 4 * kAsyncElems;
-    push.format = {.codec = static_cast<uint8_t>(CodecId::kNone),
-                   .codec_version = 1,
-                   .packing = 0,
-                   .reply = ReplyFormat::kDense};
     return push;
   }
   // Whether it was a duplicate.
@@ -93,26 +51,10 @@ class AsyncChunk : public AnswerSink {
     return false;
   }
 
-  void Send(const Chunk&, const PayloadFormat&, const Answer& answer) override {
-    const ConstBytes payload = answer.result.chunk.payload;
-    const auto* const from = reinterpret_cast<const float*>(payload.data);
-    sent_.push_back({.worker = answer.worker,
-                     .type = answer.type,
-                     .step = answer.step,
-                     .ahead = answer.contributors,
-                     .scale = answer.result.chunk.record.settings.scale,
-                     .priority = answer.priority,
-                     .payload = {from, from + payload.size / 4}});
-  }
-  std::vector<Sent> Take() { return std::exchange(sent_, {}); }
   AsyncAggregator& aggregator() { return *chunk_; }
 
  private:
-  BufferPool pool_;
-  EngineConfig config_;
-  TensorLayout layout_;
-  std::unique_ptr<AsyncAggregator> chunk_;
-  std::vector<Sent> sent_;
+  AsyncAggregator* chunk_;
 };
 
 TEST(AsyncAggregator, AnswersEachPushAtOnceWithWhatAllHaveMade) {
@@ -126,12 +68,13 @@ TEST(AsyncAggregator, AnswersEachPushAtOnceWithWhatAllHaveMade) {
   EXPECT_EQ(sent[0].worker, 0);
   EXPECT_EQ(sent[0].type, FrameType::kReply);
   EXPECT_EQ(sent[0].priority, kAsyncPriority);
-  EXPECT_EQ(sent[0].payload, std::vector<float>(kAsyncElems, 1));
-  EXPECT_EQ(sent[1].payload, std::vector<float>(kAsyncElems, 2));
+  EXPECT_EQ(sent[0].weights, std::vector<float>(kAsyncElems, 1));
+  EXPECT_EQ(sent[1].weights, std::vector<float>(kAsyncElems, 2));
   EXPECT_EQ(sent[1].step, 1u);
-  EXPECT_EQ(sent[1].ahead, 2u) << "of worker 1, which has pushed nothing";
+  EXPECT_EQ(sent[1].contributors, 2u)
+      << "of worker 1, which has pushed nothing";
   EXPECT_EQ(sent[2].worker, 2);
-  EXPECT_EQ(sent[2].payload, std::vector<float>(kAsyncElems, 10));
+  EXPECT_EQ(sent[2].weights, std::vector<float>(kAsyncElems, 10));
   EXPECT_EQ(chunk.aggregator().num_rounds(), 0u);
 }
 
@@ -143,7 +86,7 @@ TEST(AsyncAggregator, DuplicatesDoNoHarm) {
   EXPECT_EQ(*chunk.Push(0, 1, 1), false);
   EXPECT_EQ(*chunk.Push(0, 0, 1), true);
   EXPECT_EQ(*chunk.Push(1, 0, 1), false);
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 3));
+  EXPECT_EQ(chunk.Take().back().weights, std::vector<float>(kAsyncElems, 3));
 }
 
 TEST(AsyncAggregator, APullIsNeverOlderThanTheWorkersLastPush) {
@@ -152,7 +95,7 @@ TEST(AsyncAggregator, APullIsNeverOlderThanTheWorkersLastPush) {
   ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
   ASSERT_THAT(chunk.Push(1, 0, 1), IsOk());
   EXPECT_THAT(chunk.Pull(0, 1), IsOk());
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 2));
+  EXPECT_EQ(chunk.Take().back().weights, std::vector<float>(kAsyncElems, 2));
   EXPECT_THAT(chunk.Pull(0, 0), StatusIs(kInvalid, "after 0 steps"));
   EXPECT_THAT(chunk.Pull(0, 2), StatusIs(kInvalid, "after 2 steps"));
 }
@@ -172,8 +115,8 @@ TEST(AsyncAggregator, HoldsTheAnswersOfThoseTooFarAhead) {
   const auto sent = chunk.Take();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_EQ(sent[0].worker, 0);
-  EXPECT_EQ(sent[0].ahead, 1u);
-  EXPECT_EQ(sent[0].payload, std::vector<float>(kAsyncElems, 10))
+  EXPECT_EQ(sent[0].contributors, 1u);
+  EXPECT_EQ(sent[0].weights, std::vector<float>(kAsyncElems, 10))
       << "as of now";
   EXPECT_EQ(sent[1].worker, 1);
 }
@@ -187,8 +130,8 @@ TEST(AsyncAggregator, WaitsForNobodyWhoHasLeft) {
   chunk.aggregator().OnLeft(1, chunk);
   const auto sent = chunk.Take();
   ASSERT_EQ(sent.size(), 2u);
-  EXPECT_EQ(sent[0].ahead, 0u);
-  EXPECT_EQ(sent[1].payload, std::vector<float>(kAsyncElems, 3));
+  EXPECT_EQ(sent[0].contributors, 0u);
+  EXPECT_EQ(sent[1].weights, std::vector<float>(kAsyncElems, 3));
   ASSERT_THAT(chunk.Push(0, 1, 1), IsOk());
   chunk.aggregator().OnLeft(0, chunk);
   EXPECT_TRUE(chunk.Take().empty()) << "it has gone before its answer";
@@ -234,8 +177,8 @@ void Race(int64_t bound) {
       begun[static_cast<size_t>(answer.worker)] = answer.step + 1;
     }
     for (const AsyncChunk::Sent& answer : sent) {
-      largest = std::max<uint64_t>(largest, answer.ahead);
-      ASSERT_EQ(answer.payload[0], static_cast<float>(num_pushes));
+      largest = std::max<uint64_t>(largest, answer.contributors);
+      ASSERT_EQ(answer.weights[0], static_cast<float>(num_pushes));
       if (answer.step + 1 < kSteps) begin(answer.worker, now);
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -291,9 +234,9 @@ TEST(AsyncAggregator, KeepsAValueUntilAllHaveIt) {
   EXPECT_THAT(chunk.Pull(1, 1, true), StatusIs(kInvalid, "1 broadcasts"));
   // Meanwhile others step it.
   ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 8));
+  EXPECT_EQ(chunk.Take().back().weights, std::vector<float>(kAsyncElems, 8));
   ASSERT_THAT(chunk.Pull(2, 1, true), IsOk());
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 7));
+  EXPECT_EQ(chunk.Take().back().weights, std::vector<float>(kAsyncElems, 7));
   ASSERT_THAT(chunk.Give(2, 2, 9), IsOk());
   EXPECT_THAT(chunk.Give(1, 2, 9), StatusIs(kInvalid, "not expected"));
   ASSERT_THAT(chunk.Pull(1, 2, true), IsOk());
@@ -302,14 +245,14 @@ TEST(AsyncAggregator, KeepsAValueUntilAllHaveIt) {
   sent = chunk.Take();
   ASSERT_EQ(sent.size(), 3u);
   EXPECT_EQ(sent[0].worker, 0);
-  EXPECT_EQ(sent[0].payload, std::vector<float>(kAsyncElems, 7));
+  EXPECT_EQ(sent[0].weights, std::vector<float>(kAsyncElems, 7));
   EXPECT_EQ(sent[1].worker, 2);
   EXPECT_EQ(sent[1].type, FrameType::kAck);
   EXPECT_EQ(sent[1].step, 2u);
   EXPECT_EQ(sent[2].worker, 1);
-  EXPECT_EQ(sent[2].payload, std::vector<float>(kAsyncElems, 9));
+  EXPECT_EQ(sent[2].weights, std::vector<float>(kAsyncElems, 9));
   ASSERT_THAT(chunk.Push(1, 0, 1), IsOk());
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 10));
+  EXPECT_EQ(chunk.Take().back().weights, std::vector<float>(kAsyncElems, 10));
   ASSERT_THAT(chunk.Pull(2, 3, true), IsOk());
   EXPECT_THAT(chunk.Give(2, 3, 9), StatusIs(kInvalid, "waits for it"));
 }

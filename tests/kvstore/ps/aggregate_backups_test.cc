@@ -5,75 +5,33 @@
 
 #include "base/status_macros.h"
 #include "gmock/gmock.h"
-#include "kvstore/engine/codec/shard_plan.h"
 #include "kvstore/ps/server/chunk_state.h"
+#include "tests/kvstore/ps/growing_chunk.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
 namespace {
 
+using testing::GrowingChunk;
 using testing::IsOk;
 using testing::StatusIs;
 
-constexpr size_t kBackedElems = 5;
+constexpr size_t kBackedElems = GrowingChunk::kElems;
 constexpr auto kNotTaken = absl::StatusCode::kInvalidArgument;
 
-// One chunk whose weights grow by what is pushed, and its workers' frames.
-class BackedChunk : public AnswerSink {
+class BackedChunk : public GrowingChunk {
  public:
-  struct Sent {
-    int worker = 0;
-    FrameType type = FrameType::kReply;
-    uint64_t step = 0;
-    uint16_t late = 0;
-    bool is_late = false;
-    std::vector<float> weights = {};
-    bool operator==(const Sent&) const = default;
-  };
-
-  BackedChunk(int workers, int num_dropped, const std::string& type = "none") {
-    config_ = {.num_contributors = workers, .buffers = &pool_};
-    config_.compression.type = type;
-    config_.optimizer = {.update_on = UpdateOn::kServer,
-                         .sgd = {.learning_rate = 1, .rescale = -1}};
-    const auto layouts =
-        MakeShardPlan(std::vector<TensorSpec>{{"a", kBackedElems}}, 1, 32,
-                      config_.compression);
-    EXPECT_THAT(layouts, IsOk());
-    layout_ = layouts->front();
-    auto sum = ChunkSum::Make(layout_, layout_.chunks[0], config_);
+  BackedChunk(int workers, int num_dropped, const std::string& type = "none")
+      : GrowingChunk(workers, type) {
+    auto sum = ChunkSum::Make(layout(), layout().chunks[0], config());
     EXPECT_THAT(sum, IsOk());
-    chunk_ = std::make_unique<BackupAggregator>(*std::move(sum), config_,
-                                                num_dropped);
-    for (int worker = 1; worker < workers; ++worker) {
-      EXPECT_THAT(Pull(worker, 0, true), IsOk());
-    }
-    EXPECT_THAT(Give(0, 0, 0), IsOk());
-    Take();
+    auto made = std::make_unique<BackupAggregator>(*std::move(sum), config(),
+                                                   num_dropped);
+    chunk_ = made.get();
+    Own(std::move(made));
+    Start(workers);
   }
 
-  absl::Status Give(int worker, uint64_t index, float value) {
-    ASSIGN_OR_RETURN(const Bytes target,
-                     chunk_->BeginValue(index, 4 * kBackedElems));
-    std::fill_n(reinterpret_cast<float*>(target.data), kBackedElems, value);
-    return chunk_->OnValue(worker, 0, *this);
-  }
-  absl::Status Pull(int worker, uint64_t step, bool wants_broadcast = false) {
-    return chunk_->OnPull(
-        worker, {.step = step, .wants_broadcast = wants_broadcast}, *this);
-  }
-
-  // As a frame has it, of floats.
-  static PushHeader Header(uint64_t step) {
-    PushHeader push;
-    push.step = step;
-    push.payload_bytes = 4 * kBackedElems;
-    push.format = {.codec = static_cast<uint8_t>(CodecId::kNone),
-                   .codec_version = 1,
-                   .packing = 0,
-                   .reply = ReplyFormat::kDense};
-    return push;
-  }
   // What was answered; one of worker -1: a duplicate.
   absl::StatusOr<std::vector<Sent>> Push(int worker, uint64_t step, float value,
                                          bool takes_all = false) {
@@ -93,34 +51,20 @@ class BackedChunk : public AnswerSink {
     return Take();
   }
 
-  void Send(const Chunk&, const PayloadFormat&, const Answer& answer) override {
-    const ConstBytes payload = answer.result.chunk.payload;
-    const auto* const from = reinterpret_cast<const float*>(payload.data);
-    sent_.push_back({.worker = answer.worker,
-                     .type = answer.type,
-                     .step = answer.step,
-                     .late = answer.contributors,
-                     .is_late = answer.is_late,
-                     .weights = {from, from + payload.size / 4}});
-  }
-  std::vector<Sent> Take() { return std::exchange(sent_, {}); }
   // An answer to a push of so many floats of `weight`.
   static Sent Answered(int worker, uint64_t step, float weight,
                        uint16_t late = 0) {
-    return {worker,   FrameType::kReply,
-            step,     late,
-            late > 0, std::vector<float>(kBackedElems, weight)};
+    return {.worker = worker,
+            .step = step,
+            .contributors = late,
+            .is_late = late > 0,
+            .weights = std::vector<float>(kBackedElems, weight)};
   }
   BackupAggregator& aggregator() { return *chunk_; }
-  const EngineConfig& config() const { return config_; }
   size_t num_completed() const { return num_completed_; }
 
  private:
-  BufferPool pool_;
-  EngineConfig config_;
-  TensorLayout layout_;
-  std::unique_ptr<BackupAggregator> chunk_;
-  std::vector<Sent> sent_;
+  BackupAggregator* chunk_;
   size_t num_completed_ = 0;
 };
 
