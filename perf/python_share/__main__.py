@@ -68,7 +68,7 @@ def share_of_hook(options):
     """Of a rank: rank 0 prints milliseconds of processor time a step."""
     import torch
     import telegrad.torch
-    from telegrad.torch import _hook
+    from telegrad.torch import _pending
     from torch_rank import Model
     torch.distributed.init_process_group("gloo")
 
@@ -87,7 +87,7 @@ def share_of_hook(options):
         return run
 
     state.exchange = timed("exchange", state.exchange)
-    _hook.call = timed("call", _hook.call)
+    _pending.call = timed("call", _pending.call)
     for i in range(options.iterations + 5):
         if i == 5:
             spent.update(dict.fromkeys(spent, 0.0))

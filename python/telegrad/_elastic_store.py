@@ -15,8 +15,7 @@ class StoreGoesOn:
     _store: Store
     _type: str
     _rounds: Any
-    _optimizer: Any
-    _momentum: Any
+    _steps: Any
     _keys: Dict[Any, int]
     _waiting: Dict[Any, Any]
     init: Any
@@ -57,7 +56,7 @@ class StoreGoesOn:
         given = {key: values[key] for key in known}
         job.reconfigure()
         self._begin(Store(job, self._type, *self._rounds))
-        self._momentum.begin_again(self._store, self._optimizer)
+        self._steps.begin_again(self._store)
         if not given:
             return
         self.init([*given], [*given.values()])

@@ -5,23 +5,22 @@ import os
 import re
 import sys
 from numbers import Real
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from . import optimizer as _optimizer
-from ._arrays import FLOAT16, INT32, added, assign, check_alike, copied, in_float32
-from ._arrays import is_in_order, tensor_of
+from ._arrays import FLOAT16, INT32, assign, check_alike, copied, tensor_of
 from ._backups import WithBackups
 from ._elastic_store import StoreGoesOn
 from ._hosts import hosts_of
+from ._kvstore_job import end_failed, job_of
+from ._kvstore_steps import Steps, Updater
+from ._kvstore_values import Key, give, listed, room_for, rows_in_float32, sum_of
 from ._library import NOT_FOUND
 from ._log import LOGGER
-from ._momentum import MomentumOfStore
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
-from .rows import RowSparse, joined, row_numbers, rows_of
+from .rows import RowSparse, row_numbers, rows_of
 from .store import Store
 
-Key = Union[int, str]
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")
 _OPTIONS = ("rules", "reply", "packing", "nonfinite", "min_bytes", "warmup_steps",
             "batch_size", "guard")
@@ -68,7 +67,7 @@ def create(name: str = "local", job: Optional[Job] = None,
     if job is None:
         if "async" in name or drop_slowest:  # those of a host would wait for each other
             options.setdefault("tier1", "off")
-        job = _job_of(dict(options, hosts_part=name in ("allreduce", "horovod")))
+        job = job_of(dict(options, hosts_part=name in ("allreduce", "horovod")))
     if job.role != WORKER:
         job.serve()
         job.close()
@@ -80,8 +79,7 @@ def create(name: str = "local", job: Optional[Job] = None,
         store = KVStore(Store(job, name, *rounds), name, job if owns_job else None, rounds)
     except Error as why:
         if owns_job:
-            job.fail(str(why), why.exit_code)
-            _close_quietly(job)
+            end_failed(job, why)
         raise
     if job.rank == 0:
         hosts_of(job).say()
@@ -97,62 +95,12 @@ def _check_type(name: str) -> None:
             raise
 
 
-def _close_quietly(job: Job) -> None:
-    try:
-        job.close(3)
-    except Error:
-        pass  # it has failed, which was said
-
-
-def _job_of(options: Dict[str, Any]) -> Job:
-    limit = os.environ.get("TELEGRAD_JOIN_TIMEOUT")
-    if limit is not None and "join_timeout" not in options:
-        options["join_timeout"] = _seconds(limit)
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and (
-            distributed.is_initialized()):
-        from .torch._meeting import job_of_group
-        return job_of_group(**options)
-    return Job(from_launcher=True, **options)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < float("inf"):
-        raise UsageError(f"TELEGRAD_JOIN_TIMEOUT={text!r}: seconds are wanted, such as 300")
-    return seconds
-
-
 def write_whole(fname: Any, content: bytes) -> None:
     """The file is whole, or the one before."""
     part = os.fspath(fname) + ".part"
     with open(part, "wb") as file:
         file.write(content)
     os.replace(part, fname)
-
-
-def _listed(key: Any, value: Any) -> Tuple[List[Key], List[Any]]:
-    """Keys and their values, each a list of arrays."""
-    if isinstance(key, (list, tuple)):
-        if not isinstance(value, (list, tuple)) or len(value) != len(key):
-            raise UsageError(f"{len(key)} keys need as many values")
-        keys, values = list(key), list(value)
-    else:
-        keys, values = [key], [value]
-    merged: Dict[Key, List[Any]] = {}
-    for one, arrays in zip(keys, values):
-        if isinstance(one, bool) or not isinstance(one, (int, str)):
-            raise UsageError(f"key {one!r}: keys are integers or strings")
-        merged.setdefault(one, []).extend(
-            arrays if isinstance(arrays, (list, tuple)) else [arrays])
-    return list(merged), list(merged.values())
-
-
-def _in_float32(rows: RowSparse) -> RowSparse:
-    return RowSparse(in_float32(rows.data), rows.indices, rows.shape)
 
 
 class KVStore(StoreGoesOn, WithBackups):
@@ -177,11 +125,7 @@ class KVStore(StoreGoesOn, WithBackups):
         self._rounds = rounds
         self._type = type
         self._own_job = own_job
-        self._optimizer: Optional[_optimizer.RunByStore] = None
-        self._momentum = MomentumOfStore()
-        self._watched: Any = None  # what set_optimizer was given, and what it was then
-        self._settings: Dict[str, float] = {}
-        self._updater: Optional[Callable[[Key, Any, Any], None]] = None
+        self._steps = Steps()
         self._begin(store)
 
     def _begin(self, store: Store) -> None:
@@ -193,8 +137,7 @@ class KVStore(StoreGoesOn, WithBackups):
         # What was pushed last, for the next push: new memory costs more than a copy.
         self._copies: Dict[Key, Any] = {}
         self._row_elems: Dict[Key, int] = {}  # of keys with rows
-        self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that the optimizer steps
-        self._stepped: Set[Key] = set()  # in the round that is under way
+        self._steps.begin()
 
     @property
     def type(self) -> str:
@@ -217,7 +160,7 @@ class KVStore(StoreGoesOn, WithBackups):
         Raises:
             telegrad.UsageError: a key that is there; integers beside strings.
         """
-        keys, values = _listed(key, value)
+        keys, values = listed(key, value)
         found: Dict[Key, Any] = {}
         row_elems: Dict[Key, int] = {}
         for one, arrays in zip(keys, values):
@@ -235,7 +178,7 @@ class KVStore(StoreGoesOn, WithBackups):
             if rows is not None:
                 row_elems[one] = rows.row_elems
             found[one] = (copied(arrays[0]) if rows is None else
-                          _in_float32(rows).to_dense())
+                          rows_in_float32(rows).to_dense())
             if tensor_of(found[one]).dtype == INT32:
                 raise UsageError(f"key {one!r} of integers: a store sums floats")
         self._waiting.update(found)  # all, or none
@@ -253,14 +196,14 @@ class KVStore(StoreGoesOn, WithBackups):
         Raises:
             telegrad.WrongOrder: a key before its `init`.
         """
-        keys, values = _listed(key, value)
+        keys, values = listed(key, value)
         self._follow_optimizer(keys)
         self._settle(keys)  # then their last copies are free
-        grads = [self._sum(one, arrays, True, self._copies.get(one))
+        grads = [sum_of(one, arrays, True, one in self._row_elems, self._copies.get(one))
                  for one, arrays in zip(keys, values)]
         for one, grad in zip(keys, grads):
-            if self._updater is not None:
-                self._update(one, grad)
+            if self._steps.updater is not None:
+                self._update(self._steps.updater, one, grad)
                 continue
             rows = None
             if isinstance(grad, RowSparse) and one not in self._row_elems:
@@ -288,7 +231,7 @@ class KVStore(StoreGoesOn, WithBackups):
         """
         if not ignore_sparse:
             raise Unsupported("pull with ignore_sparse=False: row_sparse_pull gives rows")
-        keys, outs = _listed(key, out)
+        keys, outs = listed(key, out)
         self._run("pull", keys, [], outs, priority)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
@@ -299,13 +242,14 @@ class KVStore(StoreGoesOn, WithBackups):
             out: as of `pull`; None: `value`, in place.
             priority: larger goes first.
         """
-        if self._updater is not None:
+        if self._steps.updater is not None:
             self.push(key, value, priority)
             self.pull(key, value if out is None else out, priority)
             return
-        keys, values = _listed(key, value)
-        _, outs = _listed(key, value if out is None else out)
-        grads = [self._sum(one, arrays, False) for one, arrays in zip(keys, values)]
+        keys, values = listed(key, value)
+        _, outs = listed(key, value if out is None else out)
+        grads = [sum_of(one, arrays, False, one in self._row_elems)
+                 for one, arrays in zip(keys, values)]
         self._follow_optimizer(keys)
         self._settle(keys)
         self._run("push_pull", keys, grads, outs, priority)
@@ -340,14 +284,14 @@ class KVStore(StoreGoesOn, WithBackups):
         threshold = params.pop("threshold", 0.5 if kind == "2bit" else "auto")
         if kind == "1bit" and isinstance(threshold, Real):  # any number: what is above is 1
             kind, threshold = f"1bit:{float(threshold)!r}", "auto"
-        self._momentum.take(params, kind)
+        self._steps.momentum.take(params, kind)
         unknown = sorted(set(params) - set(_OPTIONS))
         if unknown:
             raise UsageError(f"{', '.join(unknown)}: compression takes type, threshold, "
                              + ", ".join((*_OPTIONS, "momentum", "momentum_rate")))
         params.setdefault("guard", False)  # MXNet's rule to the end
-        self._momentum.compress(self._store, {"type": kind, "threshold": str(threshold),
-                                              **params})
+        self._steps.momentum.compress(self._store, {"type": kind, "threshold": str(threshold),
+                                                    **params})
 
     def set_optimizer(self, optimizer: Any) -> None:
         """The store applies gradients to weights, and `pull` gives weights. Before
@@ -361,41 +305,17 @@ class KVStore(StoreGoesOn, WithBackups):
         Raises:
             telegrad.Unsupported: another optimizer, or an option of it, by name.
         """
-        if self._updater is not None:
-            raise WrongOrder("set_optimizer after set_updater: a store has one of them")
-        given = _optimizer.translate(optimizer)
-        for key, rates in self._rates.items():
-            if given.rates_of(key) != rates:
-                raise UsageError(f"lr_mult or wd_mult of key {key!r}, which is in use: "
-                                 "they stay")
+        given = self._steps.check(optimizer)
         self._settle(list(self._pushes))
-        self._store.set_optimizer(self._momentum.stepped_by(given))
-        self._optimizer = given
-        self._watched, self._settings = optimizer, given.settings()
-        self._stepped = set()
+        self._steps.take(self._store, optimizer, given)
 
     def _follow_optimizer(self, keys: Sequence[Key]) -> None:
         """Before each round: the object that `set_optimizer` was given may have other
         rates by now. A store of one process takes them."""
-        if self._watched is None:
-            return
-        is_same_round = bool(self._stepped) and self._stepped.isdisjoint(keys)
-        self._stepped = self._stepped.union(keys) if is_same_round else set(keys)
-        if is_same_round:
-            return
-        now = _optimizer.translate(self._watched)
-        numbers = now.settings()
-        changed = [f"{name} is {numbers[name]}, and was {before}"
-                   for name, before in self._settings.items() if numbers[name] != before]
-        changed += [f"lr_mult or wd_mult of key {key!r} is another"
-                    for key, rates in self._rates.items() if now.rates_of(key) != rates]
-        if changed and self._store.job is not None:
-            raise UsageError(f"the optimizer has changed since set_optimizer: {changed[0]}. "
-                             "Servers keep what they were given; call set_optimizer with it "
-                             "again, on all workers, between rounds")
-        if changed:
-            self.set_optimizer(self._watched)
-            self._stepped = set(keys)
+        changed = self._steps.changed(keys, self._store.job is None)
+        if changed is not None:
+            self.set_optimizer(changed)
+            self._steps.begin_round(keys)
 
     @staticmethod
     def is_capable(capability: str) -> bool:
@@ -449,7 +369,7 @@ class KVStore(StoreGoesOn, WithBackups):
             priority: larger goes first.
             row_ids: [rows] integers for all of `out`, or a list of such for each of it.
         """
-        keys, outs = _listed(key, out)
+        keys, outs = listed(key, out)
         flat = [(one, array) for one, arrays in zip(keys, outs) for array in arrays]
         lists = row_ids if isinstance(row_ids, (list, tuple)) and any(
             hasattr(ids, "__len__") for ids in row_ids) else [row_ids] * len(flat)
@@ -518,7 +438,7 @@ class KVStore(StoreGoesOn, WithBackups):
         if why is not None:
             raise why
 
-    def set_updater(self, updater: Callable[[Key, Any, Any], None]) -> None:
+    def set_updater(self, updater: Updater) -> None:
         """Of "local" and "device": a push calls ``updater(key, gradient, weight)``, which
         changes `weight` in place, and `pull` gives weights.
 
@@ -532,20 +452,19 @@ class KVStore(StoreGoesOn, WithBackups):
         if not callable(updater):
             raise UsageError(f"updater={updater!r}: a function is wanted, of key, gradient "
                              "and weight")
-        if self._optimizer is not None:
+        if self._steps.optimizer is not None:
             raise WrongOrder("set_updater after set_optimizer: a store has one of them")
-        self._updater = updater
+        self._steps.updater = updater
 
     _set_updater = set_updater
 
-    def _update(self, key: Key, grad: Any) -> None:
+    def _update(self, updater: Updater, key: Key, grad: Any) -> None:
         if isinstance(grad, RowSparse):
             grad = grad.merged()
         weight = grad.to_dense() if isinstance(grad, RowSparse) else copied(grad)
         keys = [self._key(key)]
         self._store.queue.wait(self._store.start("pull", keys, [weight]))
-        assert self._updater is not None
-        self._updater(key, grad, weight)
+        updater(key, grad, weight)
         self._store.queue.wait(self._store.start("broadcast", keys, [weight]))
 
     def _send_command_to_servers(self, *args: Any, **kwargs: Any) -> None:
@@ -554,20 +473,17 @@ class KVStore(StoreGoesOn, WithBackups):
     def _init_waiting(self) -> None:
         if not self._waiting:
             return
-        own = self._optimizer
         if not self._keys:
-            text = self._momentum.settle(self._store, own, bool(self._row_elems))
+            text = self._steps.momentum.settle(self._store, self._steps.optimizer,
+                                               bool(self._row_elems))
             if text and self.rank == 0:
                 LOGGER.info("%s", text)
         waiting, self._waiting = self._waiting, {}
-        rates = None if own is None else {key: own.rates_of(key) for key in waiting}
         row_elems = [self._row_elems.get(key, 0) for key in waiting]
         keys = self._store.init([str(key) for key in waiting], list(waiting.values()),
-                                values=True,
-                                rates=None if rates is None else list(rates.values()),
+                                values=True, rates=self._steps.rates_of(waiting),
                                 row_elems=row_elems)
         self._keys.update(zip(waiting, keys))
-        self._rates.update(rates or {})
 
     def _key(self, key: Key) -> int:
         self._init_waiting()
@@ -582,32 +498,9 @@ class KVStore(StoreGoesOn, WithBackups):
             if tag is not None:
                 self._store.queue.wait(tag)
 
-    def _sum(self, key: Key, arrays: List[Any], copies: bool, into: Any = None) -> Any:
-        if not arrays:
-            raise UsageError(f"key {key!r} without a value")
-        rows = [found for found in map(rows_of, arrays) if found is not None]
-        if rows:
-            if not copies or len(rows) < len(arrays):
-                raise Unsupported(f"rows of key {key!r} "
-                                  + ("beside arrays" if copies else "in pushpull: push "
-                                     "them, and row_sparse_pull"))
-            return joined([_in_float32(each) for each in rows]
-                          if key in self._row_elems else rows)
-        check_alike(f"key {key!r}", arrays)
-        if key in self._row_elems:
-            arrays = list(map(in_float32, arrays))
-        is_usable = len(arrays) == 1 and not copies and is_in_order(arrays[0])
-        return arrays[0] if is_usable else added(arrays, into)
-
     def _run(self, name: str, keys: List[Key], grads: List[Any],
              outs: List[List[Any]], priority: int) -> None:
-        for key, arrays in zip(keys, outs):
-            if not arrays:
-                raise UsageError(f"key {key!r} without an array for the result")
-            check_alike(f"key {key!r}", arrays)
-        # Results come in the order of elements; a transposed tensor has another one.
-        firsts = [in_float32(arrays[0]) if key in self._row_elems else
-                  arrays[0] if is_in_order(arrays[0]) else copied(arrays[0])
+        firsts = [room_for(key, arrays, key in self._row_elems)
                   for key, arrays in zip(keys, outs)]
         numbers = [self._key(key) for key in keys]
         if name == "pull" and not self._pushes.keys().isdisjoint(keys):
@@ -617,9 +510,7 @@ class KVStore(StoreGoesOn, WithBackups):
             self._store.queue.wait(self._store.start(name, numbers, *lists,
                                                      priorities=[priority] * len(keys)))
         for arrays, first in zip(outs, firsts):
-            for other in arrays:
-                if other is not first:
-                    assign(other, first)
+            give(first, arrays)
 
     def _pull_behind_pushes(self, keys: List[Key], numbers: List[int], outs: List[Any],
                             priority: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List
 
 from . import errors as _errors
 from . import kvstore as _kvstore
+from ._kvstore_values import listed
 from .errors import Unsupported, UsageError
 from .rows import RowSparse
 
@@ -153,7 +154,7 @@ class Telegrad(mxnet.kvstore.KVStore):  # type: ignore[misc]
     def pull(self, key: Any, out: Any = None, priority: int = 0,
              ignore_sparse: bool = True) -> None:
         """Leaves row_sparse arrays in `out` alone, or gives them all rows."""
-        keys, outs = _kvstore._listed(key, out)
+        keys, outs = listed(key, out)
         dense = [[array for array in arrays if not _is_rows(array)] for arrays in outs]
         wanted = [(one, arrays) for one, arrays in zip(keys, dense) if arrays]
         if wanted:
@@ -251,7 +252,7 @@ class Telegrad(mxnet.kvstore.KVStore):  # type: ignore[misc]
                         row_ids: Any = None) -> None:
         """Fetches rows, in ascending order, each once: those of `row_ids`, an NDArray of
         whole numbers for all of `out`, or lists of such, one for each array of it."""
-        keys, outs = _kvstore._listed(key, out)
+        keys, outs = listed(key, out)
         flat = [(one, array) for one, arrays in zip(keys, outs) for array in arrays]
         lists = _flat(row_ids)
         if row_ids is None or len(lists) not in (1, len(flat)):

@@ -101,7 +101,7 @@ def _watch(options: Any) -> None:
 
     from .torch import State, compress
     from .torch._auto import check_optimizer, codecs_of, optimizers_of
-    from .torch._hook import states
+    from .torch._states import states
     from .torch._momentum import Momentum
     from .torch._normal import settle_normal
 
@@ -179,7 +179,7 @@ def main(arguments: Optional[List[str]] = None) -> None:
             raise
     if is_horovod:
         return
-    from .torch._hook import any_made
+    from .torch._states import any_made
 
     if not any_made() and _is_first() and not is_disabled():
         LOGGER.warning("this process made no DistributedDataParallel and compressed nothing; "

@@ -99,7 +99,7 @@ def dropped(num):
         one(False)
     last = left_at_most(first)
     kept.close()
-    assert len(telegrad.torch._hook.states()) <= 1
+    assert len(telegrad.torch._states.states()) <= 1
     return [first, last]
 
 

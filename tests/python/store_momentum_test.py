@@ -101,7 +101,7 @@ def left_alone(_):
         kv.set_gradient_compression(params)
         kv.init("w", telegrad.RowSparse(np.zeros((4, 5), F)) if rows else np.zeros(N, F))
         kv.barrier()
-        found.append(kv._momentum._kept)
+        found.append(kv._steps.momentum._kept)
         if params == {"type": "int2"} and not rows:
             texts = [workers.refused(telegrad.UsageError, lambda: kv.set_optimizer(other))
                      for other in (optimizer.SGD(momentum=.25), optimizer.SGD())]

@@ -12,10 +12,11 @@ from ._backend import BackendOptions, register
 from ._bucket import unwrapped
 from ._diloco import DiLoCo
 from ._disabled import Disabled
-from ._hook import State, hook, states
+from ._hook import State, hook
 from ._model import refuse_join
 from ._replicas import Replicas
 from ._sharded import sharded_modules
+from ._states import states
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

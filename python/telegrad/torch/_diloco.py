@@ -16,11 +16,10 @@ from ..store import Store
 from ._alike import optimizer_settings
 from ._dropped import close_when_dropped
 from ._exchange import Exchange, exchanges_of
-from ._hook import refuse_elastic
 from ._meeting import check_names, job_of_group, job_of_store, leave_for_next, ranks_of
 from ._model import names_of
 from ._momentum import settle
-from ._options import DiLoCoOptions
+from ._options import DiLoCoOptions, refuse_elastic
 from ._parts import HostRanks, Parts
 from ._residuals import Residuals
 

@@ -5,8 +5,9 @@ import weakref
 from typing import Any, Dict, List, Optional
 
 from .._log import LOGGER
-from ._hook import State, remember
+from ._hook import State
 from ._meeting import is_first_of
+from ._states import remember
 
 
 class Disabled(State):

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import threading
 import time
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Un
 import torch
 
 from .._hosts import Hosts
-from .._library import SLICE_S, call
 from .._log import LOGGER
 from ..errors import Error, Unsupported, UsageError, WrongOrder
 from ..job import is_failing
@@ -23,51 +21,24 @@ from ._alike import optimizer_settings
 from ._auto import Choice, OptimizerCheck
 from ._bucket import Bucket, pattern_of, unwrapped
 from ._dropped import close_when_dropped
+from ._finite import FLAG, FiniteFlag
 from ._forward import ForwardWatch, watch_forward
-from ._threads import set_result
 from ._meeting import check_names, is_first_of, job_of_group, job_of_store, leave_for_next
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
 from ._normal import multiply
-from ._options import JobOptions
+from ._options import JobOptions, refuse_elastic
 from ._parts import HostRanks, Parts, Rows
+from ._pending import Pending
 from ._residuals import Residuals
+from ._states import forget, remember, states
 from ._texts import decision_text, dense_text, left_out_text, ratio, summary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_FLAG = "telegrad.finite"  # a tensor: whether all gradients of a step are finite
-_states: List["weakref.ref[Any]"] = []
-
-
-def remember(state: Any) -> None:
-    """For `states`; has ``model()`` and ``report()``."""
-    _states[:] = [each for each in _states if each() is not None]
-    _states.append(weakref.ref(state))
-
-
-def refuse_elastic(gc_type: str, job_options: Any) -> None:
-    """What cannot be beside ``elastic=True``."""
-    if gc_type == "auto":
-        raise UsageError("elastic=True with 'auto', which decides by times: name a codec")
-    if job_options.get("tier1") in ("on", "group"):
-        raise UsageError(f"elastic=True with tier1={job_options['tier1']!r}: one rank pushes "
-                         "for several")
-
 
 def _raise(why: Error) -> None:
     raise why
-
-
-def any_made() -> bool:
-    """Whether this process has compressed a model."""
-    return bool(_states)
-
-
-def states() -> List[Any]:
-    """Those that live, in the order in which they were made."""
-    alive = [reference() for reference in _states]
-    return [state for state in alive if state is not None]
 
 
 def _watch_of(model: Any) -> Optional[ForwardWatch]:
@@ -156,8 +127,8 @@ class State:
         self.model: Callable[[], Any] = weakref.ref(model)
         parameters = {id(p): p for p in model.module.parameters() if id(p) in names}
         # Floats carry NaN by themselves; codes count them, and the flag carries that.
-        flags = [_FLAG] if nonfinite == "propagate" and (gc_type != "none" or rules) else []
-        all_rules = [f"^{_FLAG}$=none"] if flags else []
+        flags = [FLAG] if nonfinite == "propagate" and (gc_type != "none" or rules) else []
+        all_rules = [f"^{FLAG}$=none"] if flags else []
         all_rules += [rules] if rules else []
         one_dimensional = [names[key] for key, p in parameters.items() if p.dim() <= 1]
         if dense_1d and one_dimensional:
@@ -178,9 +149,7 @@ class State:
                 "normalize": self._check.normal.is_on,
                 **optimizer_settings("optimizer", optimizer)}}
         self._held: Optional[Dict[str, Any]] = None  # until a job has it
-        self._pending: Dict[int, Tuple[Any, Any]] = {}
         self._buffers: List[Any] = []  # of this step
-        self._changed = threading.Condition()
         self._closes = threading.Lock()
         self._has_callback = False
         self.steps = 0
@@ -217,14 +186,14 @@ class State:
                 owned = self._parts.blanks
             summing = self._parts.job if self._parts else job
             self._store = Store(summing)
-            self._flag_store = Store(job) if self._parts and flags else self._store
+            flag_store = Store(job) if self._parts and flags else self._store
             self._store.set_compression(type=gc_type, **{
                 **self._setting, **({"nonfinite": "zero"} if flags else {})})
             self._store.set_optimizer(Rescale(1 / job.num_workers))
             flag = torch.zeros(1)
             if self._parts:
                 keys = self._store.init([*owned], [*owned.values()]) if owned else []
-                keys += self._flag_store.init(flags, [flag]) if flags else []
+                keys += flag_store.init(flags, [flag]) if flags else []
             else:
                 keys = self._store.init([*owned, *flags], [*owned.values()] + [flag] * len(flags),
                                         without_momentum=flags)
@@ -238,18 +207,15 @@ class State:
             self._settings, self._group, job,
             *((self._parts.numbers, self._parts.own) if self._parts else ()))
         self._residuals.carried = carried
-        self._flag = Bucket(keys[len(owned):], [flag]) if flags else None
-        self._num_nonfinite = 0
         self._buckets: Dict[Tuple[int, ...], Union[Bucket, Rows]] = {}
         self._started: List[Tuple[Rows, Any, Any, int]] = []  # of this step, of parts
-        self._pending.clear()
-        self._error: Optional[BaseException] = None
         self.rank, self.num_workers = job.rank, job.num_workers
         self._decisions = self._report_of_store()
         self._watch = ForwardWatch(job)
-        self._thread = threading.Thread(target=self._complete, daemon=True,
-                                        name="telegrad-completions")
-        self._thread.start()
+        self._pending = Pending(self._store, self._watch, self._choice,
+                                job if self._parts else None)
+        self._flag = FiniteFlag(self._store, self._pending, flag_store, keys[len(owned)],
+                                flag) if flags else None
         self._plan = summing.plan()
         self._num_servers = summing.num_servers * (self._parts.num if self._parts else 1)
         self._hosts = Hosts(self._plan, self.rank, job.num_servers, hosts.why if hosts else "")
@@ -283,7 +249,7 @@ class State:
         if self._held is None:
             self._held = self._residuals.held()
             self.report()
-        leave_for_next(self._job, self._store, "ranks", self._thread)
+        leave_for_next(self._job, self._store, "ranks", self._pending.thread)
         options: Dict[str, Any] = {**self._job_options, "parameters": named.values()}
         options["settings"] = {**options["settings"], "steps done": self.steps}
         self._open(job_of_store(store, rank, world_size, timeout, **options), named,
@@ -315,7 +281,7 @@ class State:
         try:
             sizes = self._start(bucket, buffer, future)
         except BaseException as why:  # _finish raises it, where it keeps its type
-            self._note(why)
+            self._pending.note(why)
             future = torch.futures.Future(devices=devices)  # the other may be in use
             future.set_result(buffer)
         if not any(size is not None for size in sizes):
@@ -330,8 +296,8 @@ class State:
 
     def _start(self, bucket: Any, buffer: Any, future: Any) -> List[Any]:
         """What gradients were divided by in front of the codec."""
-        if self._error is not None:
-            raise self._error
+        if self._pending.error is not None:
+            raise self._pending.error
         model = self.model()
         if buffer.is_sparse:
             raise Unsupported("sparse gradients (Embedding(sparse=True)): take dense ones")
@@ -347,28 +313,14 @@ class State:
                 self._residuals.add_to(self._name_of[id(parameter)], gradient)
         self._buffers.append(buffer)
         if isinstance(plan, Bucket):
-            self._push_pull(plan, buffer, future)
+            self._pending.push_pull(plan, buffer, future)
         elif self._parts is not None:
             with self._parts.beside(buffer):
                 plan.reduce(buffer)
-                tag = self._push_pull(plan.bucket, buffer, None) if plan.bucket.num else 0
+                tag = (self._pending.push_pull(plan.bucket, buffer, None)
+                       if plan.bucket.num else 0)
             self._started.append((plan, buffer, future, tag))
         return sizes
-
-    def _push_pull(self, plan: Bucket, buffer: Any, future: Any) -> int:
-        """Gives the tag. Without a `future` nobody is told but who waits."""
-        if self._choice is not None:
-            self._choice.begin()
-        tag = self._store.queue.new_tag((buffer, plan))
-        self._pending[tag] = (future, buffer)  # without a lock that Ctrl-C may leave
-        try:
-            call("store_push_pull", self._store.handle, plan.num, plan.keys, plan.tensors,
-                 plan.tensors, None, self._store.queue.handle, tag)
-        except Error:
-            self._store.queue.forget(tag)
-            self._pending.pop(tag)
-            raise
-        return tag
 
     def _plan_of(self, bucket: Any, buffer: Any) -> Union[Bucket, Rows]:
         ids = tuple(map(id, bucket.parameters()))
@@ -389,44 +341,9 @@ class State:
             plan.move_to(buffer)
         return plan
 
-    def _complete(self) -> None:
-        """The thread on which operations end."""
-        while True:
-            try:
-                done = self._store.queue.next(SLICE_S)
-                failure = self._job.failure() if self._parts and done is None else None
-            except Error:  # closed
-                return
-            if done is None:
-                self._watch.check()
-                if failure is not None and self._error is None:
-                    self._note(failure)
-                continue
-            tag, error = done
-            with self._changed:
-                future, buffer = self._pending[tag]
-            if error is not None:
-                self._note(error)
-            if future is not None:
-                set_result(future, buffer)
-            if self._choice is not None:
-                self._choice.end()
-            with self._changed:
-                self._pending.pop(tag)
-                self._changed.notify_all()
-
-    def _note(self, why: BaseException) -> None:
-        if self._parts:
-            why = self._watch.cause(why)
-        with self._changed:
-            if self._error is None:
-                self._error = why
-            self._changed.notify_all()
-
     def _finish(self) -> None:
         """At the end of backward, before DDP waits by itself: here Ctrl-C is heard,
-        and errors keep their type. After one nothing is waited for: Ctrl-C may have
-        come before what is noted as pending had begun."""
+        and errors keep their type."""
         self._has_callback = False
         try:
             self._end_step()
@@ -441,9 +358,9 @@ class State:
         start = time.monotonic()
         if self._parts:
             self._gather()
-        self._wait()
+        self._pending.wait()
         if self._flag is not None:
-            self._spread_nonfinite(self._flag, buffers)
+            self._flag.spread(buffers)
         if self._elastic:
             self._job.barrier()  # who comes through knows that all do
         waited_s = time.monotonic() - start
@@ -461,7 +378,7 @@ class State:
         """In the order of the sums, alike on all ranks of the host."""
         started, self._started = self._started, []
         for rows, buffer, future, tag in started:
-            self._wait(tag)
+            self._pending.wait(tag)
             try:
                 rows.gather(buffer)
             except RuntimeError as why:  # of the process group
@@ -469,32 +386,6 @@ class State:
             future.set_result(buffer)
         used = [rows for rows, *_ in started]  # DDP makes other buckets after its first step
         self._buckets = {ids: rows for ids, rows in self._buckets.items() if rows in used}
-
-    def _wait(self, tag: Optional[int] = None) -> None:
-        """For all that is pending, or for that."""
-        with self._changed:
-            while ((self._pending if tag is None else tag in self._pending)
-                   and self._error is None):
-                self._changed.wait(SLICE_S)
-            error = self._error
-        if error is not None:
-            raise error
-
-    def _spread_nonfinite(self, flag: Bucket, buffers: List[Any]) -> None:
-        """Codecs have counted what was not finite here, and sent 0 for it. One number
-        more tells all ranks; nothing reads a gradient for this."""
-        (found,) = flag.gradients
-        seen = self._store.stats()["num_nonfinite"]
-        found[0] = float(seen > self._num_nonfinite)
-        self._num_nonfinite = seen
-        if self._flag_store is self._store:
-            self._push_pull(flag, found, None)
-            self._wait()
-        else:
-            self._flag_store.push_pull([*flag.keys], [found], [found])
-        if found[0] != 0:
-            for buffer in buffers:
-                buffer.fill_(math.nan)
 
     def report(self) -> Dict[str, Any]:
         """``decisions`` (of each parameter `telegrad.Store.report`, as it was while
@@ -505,7 +396,7 @@ class State:
         ``auto`` decided; after the end what it was then."""
         if self._store._handle:
             self._last_stats = self._store.stats()
-            if not self._pending:  # while no operation runs
+            if self._pending.is_idle:  # while no operation runs
                 self._decisions = self._report_of_store()
         stats = self._last_stats
         return {"decisions": self._decisions, "steps": self.steps,
@@ -523,7 +414,7 @@ class State:
 
     def _report_of_store(self) -> List[Dict[str, Any]]:
         return [line for line in self._store.report()
-                if line["name"] != _FLAG]
+                if line["name"] != FLAG]
 
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
         """When each parameter's sums began and ended while it was `on`:
@@ -586,7 +477,7 @@ class State:
         """
         error = UsageError(text)
         self._job.fail(text, error.exit_code)
-        _states[:] = [each for each in _states if each() is not self]
+        forget(self)
         self._when_dropped.detach()
         self._check.momentum.release(gives_back=True)
         self._check.normal.release()
@@ -603,12 +494,12 @@ class State:
             return
         self._sum_up()
         self._store.close()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(3)
+        if threading.current_thread() is not self._pending.thread:
+            self._pending.thread.join(3)
 
     def _sum_up(self) -> None:
         found = self.report()
-        if self.steps > 0 and self._error is None:
+        if self.steps > 0 and self._pending.error is None:
             self._say("; ".join(filter(None, (summary(found),
                                               self._hosts.text(found, self.steps)))))
 

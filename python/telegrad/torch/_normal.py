@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 

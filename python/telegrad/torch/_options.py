@@ -1,7 +1,9 @@
 """The options of what `telegrad.torch` makes, for type checkers and for refusals."""
 from __future__ import annotations
 
-from typing import Any, Optional, TypedDict, Union
+from typing import Any, Mapping, Optional, TypedDict, Union
+
+from ..errors import UsageError
 
 
 class JobOptions(TypedDict, total=False):
@@ -57,3 +59,12 @@ class StateOptions(ReplicasOptions, total=False):
     """Of `telegrad.torch.State`."""
     dense_1d: bool
     verbose: bool
+
+
+def refuse_elastic(gc_type: str, job_options: Mapping[str, object]) -> None:
+    """What cannot be beside ``elastic=True``."""
+    if gc_type == "auto":
+        raise UsageError("elastic=True with 'auto', which decides by times: name a codec")
+    if job_options.get("tier1") in ("on", "group"):
+        raise UsageError(f"elastic=True with tier1={job_options['tier1']!r}: one rank pushes "
+                         "for several")

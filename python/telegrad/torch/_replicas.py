@@ -17,12 +17,12 @@ from ..store import Store
 from ._alike import optimizer_settings
 from ._auto import Choice, OptimizerCheck
 from ._dropped import close_when_dropped
-from ._hook import refuse_elastic, remember
 from ._meeting import (check_names, is_first_of, job_of_group, job_of_store, leave_for_next,
                        ranks_of)
-from ._options import ServersOptions
+from ._options import ServersOptions, refuse_elastic
 from ._residuals import Residuals
 from ._sharded import Sum, blank_of, may_follow, parts_of, sharded_modules
+from ._states import remember
 from ._texts import ratio
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ import check_wheel  # noqa: E402
 PLAIN = ("codec_test.py", "arguments_test.py", "wrong_arguments_test.py",
          "two_ranks.py", "kvstore_test.py", "local_kvstore_test.py", "rows_test.py",
          "optimizer_test.py", "group_test.py", "numbers_test.py", "elastic_test.py")
-TORCH = ("torch_test.py", "horovod_test.py", "horovod_elastic_test.py", "run_test.py",
+TORCH = ("torch_test.py", "torch_choice_test.py", "horovod_test.py", "horovod_elastic_test.py", "run_test.py",
          "resume_test.py", "lifecycle_test.py", "interrupt_test.py", "c10d_test.py")
 TORCH2 = ("matrix/hsdp_test.py", "matrix/hsdp_elastic_test.py", "matrix/c10d_torch2_test.py",
           "matrix/torch2_test.py", "matrix/trainers_test.py", "matrix/types_test.py")
 # Tests that know codecs of hosts, whose ranks sum first.
-HOSTS_FIRST = ("torch_test.py", "resume_test.py", "interrupt_test.py", "matrix/hsdp_test.py")
+HOSTS_FIRST = ("torch_test.py", "torch_choice_test.py", "resume_test.py", "interrupt_test.py", "matrix/hsdp_test.py")
 MXNET = ("matrix/mxnet_test.py", "matrix/horovod_mxnet_test.py")
 COLUMNS = PLAIN + TORCH + TORCH2 + MXNET
 SKIPPED = 77
