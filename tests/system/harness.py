@@ -187,6 +187,19 @@ class SystemTest(unittest.TestCase):
         self.assertEqual(self.wait(run, seconds), code, run.output())
         return run
 
+    def refused(self, args, words, code=2, **more):
+        """Ends at once with one line that has the words, and starts nothing."""
+        run = self.run_to_end(args, code=code, seconds=30, **more)
+        lines = run.stderr().splitlines()
+        self.assertEqual(len(lines), 1, run.output())
+        self.assertLess(len(lines[0]), 400, lines[0])
+        for word in words:
+            self.assertIn(word, lines[0])
+        self.assertNotIn("terminate called", lines[0])
+        self.assertEqual(run.stdout(), "")
+        self.assert_all_gone(1)
+        return lines[0]
+
     def path(self, *names):
         return os.path.join(self.folder, *names)
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import unittest
 
-from harness import SystemTest
+from harness import BINARY, SystemTest
 
 TOPO = os.environ["TELEGRAD_TOPO"]
 PERF = os.environ["TELEGRAD_PERF"]
@@ -36,15 +36,6 @@ class PlanByFile(SystemTest):
     def perf(self, *args):
         run = self.run_to_end(list(args), program=PERF, seconds=120)
         return [json.loads(line) for line in run.stdout().splitlines()][-1]
-
-    def refused(self, args, words, program=None):
-        more = {} if program is None else {"program": program}
-        run = self.run_to_end(args, code=2, seconds=30, **more)
-        self.assertEqual(len(run.stderr().splitlines()), 1, run.output())
-        for word in words:
-            self.assertIn(word, run.stderr())
-        self.assertEqual(run.stdout(), "")
-        self.assert_all_gone(1)
 
     def test_a_chunk_is_that_of_the_frames(self):
         frames = {}
@@ -85,7 +76,7 @@ class PlanByFile(SystemTest):
         # Of 4 ranks: 2 * 3/4 of the data, or twice the data.
         self.assertGreater(raw["recursive-doubling"], 1.2 * raw["ring"])
         self.plan("--aggregation", "dedicated-servers")
-        self.refused(args, ["dedicated-servers", "--aggregation ring"], PERF)
+        self.refused(args, ["dedicated-servers", "--aggregation ring"], program=PERF)
 
     def test_a_run_obeys_a_plan_and_its_report_is_one(self):
         self.plan("--gc-type", "2bit", "--chunk-elements", "131072",
@@ -139,10 +130,10 @@ class PlanByFile(SystemTest):
         self.refused(["--benchmark", "1", "--network", "profile:alexnet",
                       "--plan", "plan.json"], ["tensors", "profile:alexnet"])
         self.refused([*PUSHPULL, "--plan", "plan.json"],
-                     ["161 tensors", "--profile"], PERF)
+                     ["161 tensors", "--profile"], program=PERF)
         self.plan("--chunk-elements", "65536")
         self.refused([*PUSHPULL, "--plan", "plan.json", "--chunk", "128K"],
-                     ["--chunk", "65536"], PERF)
+                     ["--chunk", "65536"], program=PERF)
 
     def test_what_is_no_plan_for_this_machine_is_refused(self):
         self.plan("--aggregation", "co-located-servers", workers=2,
@@ -150,7 +141,7 @@ class PlanByFile(SystemTest):
         self.refused([*TRAIN, "--plan", "plan.json"],
                      ["2 machines with workers", "--workers 1"])
         self.refused(["latency", "--plan", "plan.json"],
-                     ["2 machines with workers", "--workers 1"], PERF)
+                     ["2 machines with workers", "--workers 1"], program=PERF)
         # Of another host.
         shown = json.loads(subprocess.run(
             [TOPO, "show", "--json"], check=True, text=True,
@@ -179,10 +170,10 @@ class PlanByFile(SystemTest):
             if text is not None:
                 with open(self.path(name), "w", encoding="utf-8") as file:
                     file.write(text)
-            for program, args in ((None, TRAIN), (PERF, ["latency"])):
+            for program, args in ((BINARY, TRAIN), (PERF, ["latency"])):
                 with self.subTest(name):
                     self.refused([*args, "--plan", name],
-                                 [f"--plan {name}", word], program)
+                                 [f"--plan {name}", word], program=program)
 
 
 class ChunkAuto(SystemTest):
