@@ -101,8 +101,8 @@ void AddPathFlags(CLI::App& app, PathFlags& flags) {
          [&transport](const std::string& text) {
            transport.connections = ParseConnections(text).value_or(1);
          },
-         "to each peer on another host, where one does not fill the "
-         "link; auto: by the devices of --bind and --rails, one number "
+         "connections to each peer on another host, where one does not fill "
+         "the link; auto: by the devices of --bind and --rails, one number "
          "for all hosts")
       ->check(&CheckConnections)
       ->default_str("1");

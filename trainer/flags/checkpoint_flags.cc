@@ -62,7 +62,8 @@ void AddCheckpointFlags(CLI::App& app, TrainOptions& options) {
                  "steps or epochs between two: 500, 1epoch, 2epochs")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--keep", options.keep, "how many stay, the newest")
+  app.add_option("--keep", options.keep,
+                 "how many checkpoints stay, the newest")
       ->capture_default_str()
       ->check(CLI::Range(2, 1 << 20))
       ->group(group);

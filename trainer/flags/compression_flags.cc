@@ -72,10 +72,12 @@ void AddCodecFlags(CLI::App& app, RawCompressionFlags& raw) {
 void AddPolicyFlags(CLI::App& app, TrainOptions& options,
                     RawCompressionFlags& raw) {
   const char* group = "Compression";
-  app.add_option("--gc-allow", raw.gc_allow,
-                 "codecs that --gc-type auto may use, separated by commas, the "
-                 "preferred one first: fp16,int8:block=256,2bit. Default: int3 "
-                 "with Adam, AdamW and Muon, int4 with RMSProp, else int2")
+  app.add_option(
+         "--gc-allow", raw.gc_allow,
+         "codecs that --gc-type auto may use, separated by commas, the "
+         "preferred one first: fp16,int8:block=256,2bit. Default: int2, "
+         "but int3 with Adam, AdamW and Muon, int4 with RMSProp and where "
+         "Adam is on servers")
       ->group(group);
   app.add_flag("--recalibrate", options.recalibrate,
                "measure cores and codecs anew, whatever is "

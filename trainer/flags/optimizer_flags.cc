@@ -44,7 +44,7 @@ void AddRateFlags(CLI::App& app, TrainOptions& options,
                  "wins: 'bias=2;conv=0.5'; patterns as with --gc-rule")
       ->group(kOptimizerGroup);
   app.add_option("--wd-mult", raw.wd_mult,
-                 "the same of the weight decay: 'bias=0'")
+                 "factors of the weight decay, likewise: 'bias=0'")
       ->group(kOptimizerGroup);
 }
 
@@ -69,7 +69,7 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
       ->check(&CheckDecay, "SHARE")
       ->group(kOptimizerGroup);
   app.add_option("--beta2", options.adam.beta2,
-                 "and, as rmsprop, of that of their squares")
+                 "what they and rmsprop keep of the mean of squares per step")
       ->capture_default_str()
       ->check(&CheckDecay, "SHARE")
       ->group(kOptimizerGroup);
@@ -80,22 +80,24 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->group(kOptimizerGroup);
   app.add_option("--epsilon", options.adam.epsilon,
-                 "of all but sgd and nag, beside the root of squares")
+                 "what all but sgd and nag add to the root of squares")
       ->capture_default_str()
       ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kOptimizerGroup);
 }
 
 void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
-  app.add_option("--max-staleness", options.max_staleness,
-                 "of --kv-store dist_async: no worker is more steps ahead of "
-                 "the slowest; without it any")
+  app.add_option(
+         "--max-staleness", options.max_staleness,
+         "steps that a worker may be ahead of the slowest with --kv-store "
+         "dist_async; without it any")
       ->check(CLI::Range(int64_t{0}, kMaxStaleness))
       ->group(kOptimizerGroup);
-  app.add_option("--drop-slowest", options.drop_slowest,
-                 "of --kv-store dist_sync with --update-on server: a step does "
-                 "not wait for so many of the workers, whose gradients count "
-                 "in the next one; 0: it waits for all")
+  app.add_option(
+         "--drop-slowest", options.drop_slowest,
+         "with --kv-store dist_sync and --update-on server: workers for "
+         "which a step does not wait; their gradients count in the next "
+         "one; 0: it waits for all")
       ->capture_default_str()
       ->check(CLI::Range(0, kMaxDropSlowest))
       ->group(kOptimizerGroup);
@@ -118,7 +120,8 @@ void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->check(&CheckRate, "POSITIVE")
       ->group(kOptimizerGroup);
-  app.add_option("--outer-mom", options.outer_mom, "its Nesterov momentum")
+  app.add_option("--outer-mom", options.outer_mom,
+                 "Nesterov momentum of that optimizer")
       ->capture_default_str()
       ->check(&CheckDecay, "SHARE")
       ->group(kOptimizerGroup);

@@ -51,8 +51,9 @@ void AddStrategyFlags(CLI::App& app, StrategyRequest& request) {
                  "replicated, independent, horovod, distributed_replicated, "
                  "distributed_all_reduce, collective_all_reduce")
       ->group(group);
-  app.add_option("--local-parameter-device", request.local_parameter_device,
-                 "of parameter_server and replicated: cpu or gpu")
+  app.add_option(
+         "--local-parameter-device", request.local_parameter_device,
+         "where parameter_server and replicated keep weights: cpu or gpu")
       ->group(group);
   app.add_option("--all-reduce-spec", request.all_reduce_spec,
                  "who sums in replicated and *_all_reduce: pscpu, psgpu, nccl, "
@@ -64,7 +65,7 @@ void AddStrategyFlags(CLI::App& app, StrategyRequest& request) {
 void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   const char* group = "Training";
   app.add_option("--seed", raw.seeds,
-                 "of weights and order of samples; several, separated by "
+                 "seed of weights and order of samples; several, separated by "
                  "commas, are all run, and averaged")
       ->capture_default_str()
       ->group(group);

@@ -24,8 +24,9 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
   app.add_option("--network,--model", options.network, "model (below)")
       ->capture_default_str()
       ->group(kGroup);
-  app.add_option("--num-layers", options.num_layers,
-                 "of --network resnet and vgg: resnet with 50 is resnet50")
+  app.add_option(
+         "--num-layers", options.num_layers,
+         "layers of --network resnet and vgg: resnet with 50 is resnet50")
       ->check(CLI::Range(1, 1 << 20))
       ->group(kGroup);
   app.add_option("--image-shape", options.image_shape,
@@ -33,11 +34,12 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
                  "imagefolder: 3,224,224; else what the network is made for")
       ->group(kGroup);
   app.add_option("--num-classes", options.num_classes,
-                 "of synthetic data; else what the network is made for")
+                 "classes of synthetic data; else what the network is made for")
       ->check(CLI::Range(2, 65536))
       ->group(kGroup);
-  app.add_option("--num-examples", options.num_examples,
-                 "of an epoch of synthetic data; else 100 batches per worker")
+  app.add_option(
+         "--num-examples", options.num_examples,
+         "samples of an epoch of synthetic data; else 100 batches per worker")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->group(kGroup);
   app.add_option("--dtype", options.dtype,
@@ -46,9 +48,10 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
       ->group(kGroup);
-  app.add_option("--loss-scale", options.loss_scale,
-                 "of --dtype float16: dynamic, or a power of two from 1 on; 1: "
-                 "none")
+  app.add_option(
+         "--loss-scale", options.loss_scale,
+         "factor of the loss with --dtype float16: dynamic, or a power of "
+         "two from 1 on; 1: none")
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--bn-stats", options.bn_stats,
@@ -83,7 +86,7 @@ void AddRuleFlags(CLI::App& app, TrainOptions& options) {
       ->check(CLI::IsMember({"none", "linear"}))
       ->group(kGroup);
   app.add_option("--warmup-epochs", options.warmup_epochs,
-                 "in which lr rises, step by step, from 0")
+                 "epochs in which lr rises, step by step, from 0")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20))
       ->group(kGroup);
@@ -122,7 +125,8 @@ void AddImageFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1))
       ->group(kGroup);
-  app.add_option("--pad-size", options.pad_size, "see --random-crop; else 4")
+  app.add_option("--pad-size", options.pad_size,
+                 "pixels around images for --random-crop; else 4")
       ->check(CLI::Range(1, 1024))
       ->group(kGroup);
   app.add_option("--random-mirror", options.random_mirror,
