@@ -212,7 +212,7 @@ class State:
         self.rank, self.num_workers = job.rank, job.num_workers
         self._decisions = self._report_of_store()
         self._watch = ForwardWatch(job)
-        self._pending = Pending(self._store, self._watch, self._choice,
+        self._pending = Pending(self._store, self._watch, self._choice, self._group,
                                 job if self._parts else None)
         self._flag = FiniteFlag(self._store, self._pending, flag_store, keys[len(owned)],
                                 flag) if flags else None

@@ -19,12 +19,15 @@ class Pending:
     Args:
         watch: hears now and then what others wait for.
         choice: of "auto", hears when parts of a step begin and end.
+        group: the model's process group. It lives as long as the thread, and so for ever in a
+            child of a fork, where the end of gloo's would crash.
         whole: the job of all ranks, where the store's is of those with the same part.
     """
 
     def __init__(self, store: Store, watch: ForwardWatch, choice: Optional[Choice],
-                 whole: Optional[Any]) -> None:
-        self._store, self._watch, self._choice, self._whole = store, watch, choice, whole
+                 group: Any, whole: Optional[Any]) -> None:
+        self._store, self._watch, self._choice = store, watch, choice
+        self._group, self._whole = group, whole
         self._operations: Dict[int, Tuple[Any, Any]] = {}
         self._changed = threading.Condition()
         self.error: Optional[BaseException] = None  # the first, which ends all
