@@ -19,9 +19,6 @@ namespace telegrad {
 absl::StatusOr<Machine> DetectMachine(const SysRoot& root,
                                       const TopologyOptions& options);
 
-// The network interfaces alone, by name, which takes no library and no driver.
-std::vector<NetInterface> ReadInterfaces(const SysRoot& root);
-
 // Whether the interface with this name is a bond, or a VLAN or bridge over one.
 bool IsOverBond(std::span<const NetInterface> interfaces,
                 const std::string& name);

@@ -25,8 +25,4 @@ absl::StatusOr<Machine> MachineFromText(absl::string_view text);
 // Unimplemented. Unavailable: libhwloc fails.
 absl::StatusOr<Machine> MachineFromHwloc();
 
-// The machine that this process runs on, or TELEGRAD_TOPO_FILE's, with what the
-// environment says of it. A row of the GID table on `interface` is preferred.
-absl::StatusOr<Machine> MachineOfThisHost(const std::string& interface);
-
 }  // namespace telegrad

@@ -43,19 +43,9 @@ absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
 
 using MeasureCodecFn = decltype(MeasureCodec);
 
-// Float additions/s of one core, an array into another.
-Figure MeasureReduce(const CalibrationOptions& options);
-
-// Bytes/s of one core: Calibration::check and copy.
-Figure MeasureCheck(const CalibrationOptions& options);
-Figure MeasureCopy(const CalibrationOptions& options);
-
-// Seconds: Calibration::handover_s, of a ThreadPool; of the processor time that
-// all threads of this process take meanwhile.
-Figure MeasureHandover(const CalibrationOptions& options);
-
-// These four, for a calibration's `reduce`, `check`, `copy` and `handover_s`;
-// kept together.
+// A calibration's `reduce` (float additions/s of an array into another),
+// `check` and `copy` (bytes/s) of one core, and its `handover_s` of a
+// ThreadPool; kept together.
 Calibration MeasureCores(const CalibrationOptions& options);
 
 }  // namespace telegrad

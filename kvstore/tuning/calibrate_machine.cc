@@ -92,40 +92,8 @@ class RoundTrips {
   ThreadPool pool_{1};  // ends before what its jobs use
 };
 
-std::string KeyOfCores(const CalibrationOptions& options) {
-  return absl::StrCat("additions elements ", options.num_elems);
-}
-
-}  // namespace
-
-Figure MeasureReduce(const CalibrationOptions& options) {
-  const auto measure = [&options] {
-    const Buffer from = Ones(options);
-    const Buffer to = Ones(options);
-    return Additions(options, from.view(), to.view());
-  };
-  if (options.cache == nullptr) return measure();
-  const std::string what = KeyOfCores(options);
-  const std::optional<Calibration> known = options.cache->Load(what);
-  if (known.has_value() && known->reduce.value > 0) return known->reduce;
-  Calibration calibration;
-  calibration.reduce = measure();
-  if (calibration.reduce.value > 0) options.cache->Store(what, calibration);
-  return calibration.reduce;
-}
-
-Figure MeasureCheck(const CalibrationOptions& options) {
-  const Buffer bytes = Ones(options);
-  return Checks(options, bytes.view());
-}
-
-Figure MeasureCopy(const CalibrationOptions& options) {
-  const Buffer from = Ones(options);
-  const Buffer to = Ones(options);
-  return Copies(options, from.view(), to.view());
-}
-
-Figure MeasureHandover(const CalibrationOptions& options) {
+// Seconds, in the processor time of all threads of this process.
+Figure Handovers(const CalibrationOptions& options) {
   constexpr int kCount = 100;
   RoundTrips trips;
   std::vector<double> seconds;
@@ -138,8 +106,11 @@ Figure MeasureHandover(const CalibrationOptions& options) {
   return Seconds(TimingOf(seconds), "to a pool and back, halved");
 }
 
+}  // namespace
+
 Calibration MeasureCores(const CalibrationOptions& options) {
-  const std::string what = KeyOfCores(options);
+  const std::string what =
+      absl::StrCat("additions elements ", options.num_elems);
   if (options.cache != nullptr) {
     std::optional<Calibration> known = options.cache->Load(what);
     if (known.has_value() && known->reduce.value > 0 &&
@@ -154,7 +125,7 @@ Calibration MeasureCores(const CalibrationOptions& options) {
   cores.reduce = Additions(options, from.view(), to.view());
   cores.check = Checks(options, from.view());
   cores.copy = Copies(options, from.view(), to.view());
-  cores.handover_s = MeasureHandover(options);
+  cores.handover_s = Handovers(options);
   if (options.cache != nullptr) options.cache->Store(what, cores);
   return cores;
 }

@@ -1,16 +1,8 @@
 #include <set>
-#include <utility>
 
 #include "topology/detect.h"
-#include "topology/detect/net.h"
 
 namespace telegrad {
-
-std::vector<NetInterface> ReadInterfaces(const SysRoot& root) {
-  Machine machine;
-  detect::AddInterfaces(root, machine);
-  return std::move(machine.interfaces);
-}
 
 bool IsOverBond(std::span<const NetInterface> interfaces,
                 const std::string& name) {

@@ -93,13 +93,4 @@ absl::StatusOr<Machine> MachineFromFile(const std::string& path,
   return machine;
 }
 
-absl::StatusOr<Machine> MachineOfThisHost(const std::string& interface) {
-  ASSIGN_OR_RETURN(TopologyOptions options, TopologyOptionsFromEnvironment());
-  options.wanted_interface = interface == "lo" ? "" : interface;
-  if (!options.topo_file.empty()) {
-    return MachineFromFile(options.topo_file, options);
-  }
-  return DetectMachine(SysRoot::Live(), options);
-}
-
 }  // namespace telegrad

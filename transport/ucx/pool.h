@@ -18,7 +18,6 @@ class Pool {
     return record;
   }
   void Put(T* record) { free_.push_back(record); }
-  size_t num_in_use() const { return all_.size() - free_.size(); }
 
  private:
   std::deque<T> all_;  // records never move

@@ -78,14 +78,15 @@ TEST(Calibrate, RefusesWhatIsNoCodec) {
 }
 
 TEST(Calibrate, MeasuresAdditionsSumsCopiesAndHandovers) {
-  for (const Figure& figure : {MeasureReduce(kQuick), MeasureCheck(kQuick),
-                               MeasureCopy(kQuick), MeasureHandover(kQuick)}) {
+  const Calibration cores = MeasureCores(kQuick);
+  for (const Figure& figure :
+       {cores.reduce, cores.check, cores.copy, cores.handover_s}) {
     EXPECT_GT(figure.value, 0);
     EXPECT_TRUE(figure.is_grounded());
   }
   // Seconds of one way.
-  EXPECT_GT(MeasureHandover(kQuick).value, 1e-8);
-  EXPECT_LT(MeasureHandover(kQuick).value, 1e-2);
+  EXPECT_GT(cores.handover_s.value, 1e-8);
+  EXPECT_LT(cores.handover_s.value, 1e-2);
 }
 
 }  // namespace

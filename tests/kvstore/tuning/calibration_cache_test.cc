@@ -120,11 +120,6 @@ TEST_F(Cache, KeepsWhatWasMeasured) {
   EXPECT_GT(measured, kStored);
   EXPECT_THAT(cache.TakeNotes(), IsEmpty());
   EXPECT_EQ(Encode(cache), measured);
-  const CalibrationOptions options{.num_elems = 4096,
-                                   .repeats = 2,
-                                   .budget = std::chrono::milliseconds(1),
-                                   .cache = &cache};
-  EXPECT_EQ(MeasureReduce(options), MeasureReduce(options));
 }
 
 TEST_F(Cache, KeepsWhatCoresDoTogether) {
@@ -133,12 +128,9 @@ TEST_F(Cache, KeepsWhatCoresDoTogether) {
                                    .repeats = 2,
                                    .budget = std::chrono::milliseconds(1),
                                    .cache = &cache};
-  // Additions alone are not all.
-  EXPECT_GT(MeasureReduce(options).value, 0);
   const Calibration cores = MeasureCores(options);
   EXPECT_GT(cores.check.value, 0);
   EXPECT_EQ(MeasureCores(options), cores);
-  EXPECT_EQ(MeasureReduce(options), cores.reduce);
 }
 
 // As `telegrad-perf calibrate --keep` and a run do, for models of any size.
