@@ -96,6 +96,35 @@ def lead_of(kind: str) -> str:
     return "with Nesterov's lead" if kind == "nesterov" else "without a lead"
 
 
+def taken_over(momentum: str, rate: Optional[float], own: float, codecs: Iterable[str],
+               of: str, can: bool = True) -> Tuple[str, float, bool]:
+    """Its kind and rate in front of the codec ("off", 0), and whether the optimizer then has
+    none.
+
+    Args:
+        momentum, rate: a caller's, which `check_given` has seen.
+        own: the optimizer's.
+        of: who that is, in an error.
+        can: whether workers can take it over.
+
+    Raises:
+        telegrad.UsageError: momentum in two places, or in none.
+    """
+    if momentum == "off":
+        return "off", 0.0, False
+    if rate is not None:
+        if own:
+            raise UsageError(f"momentum in two places: {of} has {own:g}, and workers keep "
+                             f"{rate:g} in front of the codec; leave momentum_rate out")
+        return kind_of(momentum), float(rate), False
+    if can and own and (momentum != "auto" or wants_momentum(codecs)):
+        return kind_of(momentum), own, True
+    if momentum == "auto":
+        return "off", 0.0, False
+    raise UsageError(f"momentum={momentum!r} without any: {of} has {own:g}, and it is taken over "
+                     "from an SGD or NAG that has some, or momentum_rate says it")
+
+
 class MomentumOfStore:
     """Whether the workers of a `KVStore` keep the momentum of the optimizer that it runs;
     decided before its first key, since compression and optimizer come in any order."""
@@ -136,27 +165,22 @@ class MomentumOfStore:
         Raises:
             telegrad.UsageError: momentum in two places, or in none.
         """
+        if not self._setting:
+            return ""
         own = optimizer.momentum if isinstance(optimizer, SGD) else 0.0
-        if not self._setting or self._momentum == "off":
-            return ""
-        kind = kind_of(self._momentum)
-        if self._rate is not None:
-            if own:
-                raise UsageError(
-                    f"momentum in two places: the optimizer has {own:g}, and workers keep "
-                    f"{self._rate:g} in front of the codec; leave momentum_rate out")
-            store.set_compression(**self._setting, momentum=kind, momentum_rate=self._rate)
-            return ""
         codecs = [self._setting["type"], *codecs_of_rules(self._setting.get("rules", ""))]
-        if self._momentum == "auto" and (not own or has_rows or not wants_momentum(codecs)):
+        kind, rate, is_own = taken_over(
+            self._momentum, self._rate, own, codecs, "the optimizer",
+            can=not has_rows or self._momentum != "auto")
+        if not rate:
             return ""
-        if not own:
-            raise UsageError(f"momentum={self._momentum!r} without any: an SGD or NAG with "
-                             "momentum in set_optimizer, or momentum_rate")
-        assert optimizer is not None
-        self._kept = own
-        store.set_optimizer(self.stepped_by(optimizer))
-        store.set_compression(**self._setting, momentum=kind, momentum_rate=own)
+        if is_own:
+            assert optimizer is not None
+            self._kept = own
+            store.set_optimizer(self.stepped_by(optimizer))
+        store.set_compression(**self._setting, momentum=kind, momentum_rate=rate)
+        if not is_own:
+            return ""
         return (f"momentum {own:g}: workers keep it in front of {self._setting['type']}, "
                 f"{lead_of(kind)}, and servers apply none; 'momentum': 'off' in "
                 "set_gradient_compression leaves it to them")

@@ -5,7 +5,7 @@ import atexit
 import functools
 import time
 from datetime import timedelta
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Set
+from typing import Any, Callable, List, Optional, Sequence, Set
 
 import torch
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ReduceOp
@@ -16,25 +16,10 @@ from ._collectives import Collectives, name_of
 from ._dropped import close_when_dropped
 from ._meeting import has_key, job_of_store
 from ._ordered import Ordered
+from ._staged import Staged, say_once, tensors_in
 from ._work import Lanes, Work, seconds_of, wait_until
 
 _PATIENCE_S = 3.0  # of one that ends, for operations under way
-
-
-def _tensors_in(what: Any) -> Iterator[Any]:
-    if isinstance(what, torch.Tensor):
-        yield what
-    elif isinstance(what, (list, tuple)):
-        for each in what:
-            yield from _tensors_in(each)
-
-
-def _on_host(what: Any, copies: Any) -> Any:
-    """The same with copies of tensors that are elsewhere, which are noted."""
-    if isinstance(what, torch.Tensor):
-        return what if what.device.type == "cpu" else copies.setdefault(id(what), what.cpu())
-    return ([_on_host(each, copies) for each in what] if isinstance(what, (list, tuple))
-            else what)
 
 
 def _of(options: Any, name: str, standard: Any) -> Any:
@@ -56,7 +41,7 @@ def _through_nccl(method: Callable[..., Any]) -> Callable[..., Any]:
     """Tensors on GPUs go by torch's own NCCL, where it is there, but to codecs."""
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        first = next(_tensors_in(args), None)
+        first = next(tensors_in(args), None)
         if first is None or not first.is_cuda or not self._takes_nccl(method.__name__, *args):
             return method(self, *args, **named)
         return getattr(self._nccl(), method.__name__)(*args, **named)
@@ -287,12 +272,13 @@ class ProcessGroupTelegrad(_Base):  # type: ignore[misc]
 
     def _start(self, lane: Any, name: str, filled: List[Any], args: Any) -> Work:
         call = functools.partial(getattr(self._collectives, name), *args)
-        elsewhere = [each for each in _tensors_in(args) if each.device.type != "cpu"]
-        if elsewhere:
-            for device in {each.device for each in elsewhere if each.is_cuda}:
-                torch.cuda.current_stream(device).synchronize()  # what fills them has ended
-            call = functools.partial(_staged, call.func, filled, args)
-        return self._lanes.put(lane, Work(call, filled, self._job.interrupt))
+        if all(each.device.type == "cpu" for each in tensors_in(args)):
+            return self._lanes.put(lane, Work(call, filled, self._job.interrupt))
+        if self.rank() == 0:
+            say_once("sums have a codec" if torch.distributed.is_nccl_available() else
+                     "this PyTorch is without NCCL")
+        return self._lanes.put(lane, Work(Staged(call.func, filled, args), filled,
+                                          self._job.interrupt))
 
     def _last(self, works: List[Work]) -> Work:
         """For all of them: they are done in order."""
@@ -312,16 +298,6 @@ class ProcessGroupTelegrad(_Base):  # type: ignore[misc]
             self._nccl_group = ProcessGroupNCCL(PrefixStore("nccl", self._store),
                                                 self.rank(), self.size(), options)
         return self._nccl_group
-
-
-def _staged(method: Callable[..., Any], filled: List[Any], args: Any) -> Any:
-    """Of tensors on devices: through host memory."""
-    copies: Any = {}
-    result = method(*_on_host(args, copies))
-    for each in filled:
-        if id(each) in copies:
-            each.copy_(copies[id(each)])
-    return result
 
 
 class _Threads:

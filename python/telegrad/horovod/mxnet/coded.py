@@ -4,9 +4,8 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..._log import LOGGER
-from ..._momentum import (check_given, codecs_of_rules, harms_squares, kind_of, lead_of,
-                          wants_momentum)
-from ...errors import Unsupported, UsageError
+from ..._momentum import check_given, codecs_of_rules, harms_squares, lead_of, taken_over
+from ...errors import Unsupported
 from ..common import world
 from ..common.coded import Codec, CodedSums, compression_of
 from ..common.process_sets import ProcessSet, global_process_set
@@ -33,19 +32,9 @@ class Coded(CodedSums):
         kind = type(optimizer).__name__
         own = getattr(optimizer, "momentum", None) or 0.0
         codecs = [codec.type, *codecs_of_rules(codec.rules)]
-        takes = (codec.momentum != "off" and codec.momentum_rate is None and own > 0
-                 and kind in ("SGD", "NAG")
-                 and (codec.momentum != "auto" or wants_momentum(codecs)))
-        if codec.momentum not in ("auto", "off") and not takes and codec.momentum_rate is None:
-            raise UsageError(f"momentum={codec.momentum!r} of {kind} with momentum {own:g}: it "
-                             "is taken over from an SGD or NAG that has some, or momentum_rate "
-                             "says it")
-        if own and codec.momentum_rate is not None:
-            raise UsageError(f"momentum in two places: {kind} has {own:g}, and ranks keep "
-                             f"{codec.momentum_rate:g} in front of the codec")
-        rate = own if takes else codec.momentum_rate or 0.0
-        setting: Dict[str, Any] = {"momentum": kind_of(codec.momentum) if rate else "off",
-                                   "momentum_rate": rate}
+        momentum, rate, takes = taken_over(codec.momentum, codec.momentum_rate, own, codecs, kind,
+                                           can=kind in ("SGD", "NAG"))
+        setting: Dict[str, Any] = {"momentum": momentum, "momentum_rate": rate}
         super().__init__(codec, Average, setting)
         if takes:
             optimizer.momentum = 0.0
@@ -58,7 +47,7 @@ class Coded(CodedSums):
         if taken:
             LOGGER.info("momentum %g of %s: ranks keep it in front of the codec, %s, and steps "
                         "apply none; momentum='off' of Compression.codec leaves it to %s",
-                        taken, kind, lead_of(kind_of(self._codec.momentum)), kind)
+                        taken, kind, lead_of(self._momentum["momentum"]), kind)
         elif harming and any(part in kind.lower() for part in ("adam", "rmsprop", "lamb")):
             LOGGER.warning("%s with %s: it divides by the gradient's own scale, to which codes "
                            "of 2 bits or fewer add noise; int4 and int8 keep it",
