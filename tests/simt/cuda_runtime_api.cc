@@ -97,9 +97,11 @@ void telegrad::simt::Launch(const Shape& shape, cudaStream_t stream,
     return;
   }
   Engine::Get().Queue(
-      state, [shape, device = state->device, kernel = std::move(kernel)] {
+      state,
+      [shape, device = state->device, kernel = std::move(kernel)] {
         Run(shape, device, kernel);
-      });
+      },
+      /*is_kernel=*/true);
 }
 
 cudaError_t cudaGetLastError() {

@@ -51,6 +51,18 @@ void Engine::Hold(StreamState* stream, bool is_held) {
   changed_.notify_all();
 }
 
+void Engine::HoldKernels(bool are_held) {
+  const Lock lock(mutex_);
+  holds_kernels_ = are_held;
+  changed_.notify_all();
+}
+
+void Engine::RunAll() {
+  Lock lock(mutex_);
+  while (RunOne(lock)) {
+  }
+}
+
 void Engine::EndStream(StreamState* stream) {
   Finish(stream);
   const Lock lock(mutex_);
@@ -82,9 +94,10 @@ void Engine::Push(StreamState* stream, Work work, Lock& lock) {
   for (uint64_t i = Random(4); i > 0; --i) RunOne(lock);
 }
 
-void Engine::Queue(StreamState* stream, std::function<void()> run) {
+void Engine::Queue(StreamState* stream, std::function<void()> run,
+                   bool is_kernel) {
   Lock lock(mutex_);
-  Push(stream, {std::move(run)}, lock);
+  Push(stream, {std::move(run), false, nullptr, 0, is_kernel}, lock);
 }
 
 // A host that waits to be called asks for nothing that would run the work.
@@ -113,8 +126,9 @@ void Engine::WaitFor(StreamState* stream,
   Push(stream, {[] {}, false, event, event->last}, lock);
 }
 
-bool Engine::IsBlocked(const StreamState& stream) {
+bool Engine::IsBlocked(const StreamState& stream) const {
   const Work& next = stream.work.front();
+  if (next.is_kernel && holds_kernels_) return true;
   return next.after != nullptr && next.after->pending.count(next.record) != 0;
 }
 
@@ -147,6 +161,7 @@ void Engine::RunUntil(Lock& lock, const std::function<bool()>& is_over) {
   while (!is_over()) {
     if (RunOne(lock)) continue;
     const bool is_busy =
+        holds_kernels_ ||
         std::any_of(streams_.begin(), streams_.end(),
                     [](const auto& stream) { return stream->is_busy; });
     if (!is_busy) Fail("a stream waits for an event that nothing will pass");
@@ -203,6 +218,10 @@ void Engine::RunForHostCalls() {
 void Hold(cudaStream_t stream, bool is_held) {
   Engine::Get().Hold(stream, is_held);
 }
+
+void HoldKernels(bool are_held) { Engine::Get().HoldKernels(are_held); }
+
+void RunAll() { Engine::Get().RunAll(); }
 
 void SetOrder(uint64_t seed) { Engine::Get().SetOrder(seed); }
 

@@ -29,6 +29,7 @@ struct Work {
   // Nothing of the stream runs before this record of it has been passed.
   std::shared_ptr<EventState> after = nullptr;
   uint64_t record = 0;
+  bool is_kernel = false;
 };
 
 }  // namespace telegrad::simt
@@ -51,10 +52,13 @@ class Engine {
 
   StreamState* MakeStream(int device);
   void Hold(StreamState* stream, bool is_held);
+  void HoldKernels(bool are_held);
+  void RunAll();
   void EndStream(StreamState* stream);  // after its work
   StreamState* DefaultStream(int device);
 
-  void Queue(StreamState* stream, std::function<void()> run);
+  void Queue(StreamState* stream, std::function<void()> run,
+             bool is_kernel = false);
   void QueueHostCall(StreamState* stream, std::function<void()> run);
   void Record(StreamState* stream, const std::shared_ptr<EventState>& event);
   void WaitFor(StreamState* stream, const std::shared_ptr<EventState>& event);
@@ -72,7 +76,7 @@ class Engine {
 
   Engine();
   void Push(StreamState* stream, Work work, Lock& lock);
-  static bool IsBlocked(const StreamState& stream);
+  bool IsBlocked(const StreamState& stream) const;
   bool RunOne(Lock& lock);  // false: nothing can run now
   void RunUntil(Lock& lock, const std::function<bool()>& is_over);
   uint64_t Random(uint64_t below);
@@ -86,6 +90,7 @@ class Engine {
   uint64_t seed_ = 1;
   uint64_t state_ = 1;
   bool has_thread_ = false;
+  bool holds_kernels_ = false;
 };
 
 }  // namespace telegrad::simt

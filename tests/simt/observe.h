@@ -33,6 +33,10 @@ void SetOrder(uint64_t seed);
 // While it is held, nothing of the stream runs; when it is let go, all does
 // that waits for no other.
 void Hold(cudaStream_t stream, bool is_held);
+// While they are held, no kernel runs.
+void HoldKernels(bool are_held);
+// Runs all that waits for nothing else; then returns.
+void RunAll();
 
 // The launch after `others` more fails with `error` and is not done. If
 // `for_ever`, so does every call after it, as when a device has met a fault.

@@ -39,7 +39,7 @@ class Steps {
       host_.push_back(kernels::HostMemory(*queue_, bytes));
       auto* const values = host_.back().as<float>();
       for (size_t i = 0; i < bytes / 4; ++i) {
-        values[i] = static_cast<float>(i % 17) - 8;
+        values[i] = static_cast<float>((i + host_.size()) % 17) - 8;
       }
       memory_.push_back(queue_->MakeMemory(bytes, stream_));
       queue_->Copy(memory_.back().view(), host_.back().view(), stream_);
@@ -52,6 +52,7 @@ class Steps {
   ~Steps() { worker_->Close(); }
 
   KVStore& store() { return *worker_; }
+  kernels::DeviceQueue& queue() { return *queue_; }
   Stream stream() const { return stream_; }
   absl::Status Run() {
     std::vector<Ticket> tickets;
