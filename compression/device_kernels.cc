@@ -46,6 +46,12 @@ size_t TileOf(size_t block) {
   return std::max(kernels::kBatchTile / block, size_t{1}) * block;
 }
 
+kernels::GradFormat FormatOf(const std::optional<HalfFormat>& half) {
+  if (!half.has_value()) return kernels::GradFormat::kFloat32;
+  return *half == HalfFormat::kFp16 ? kernels::GradFormat::kFp16
+                                    : kernels::GradFormat::kBf16;
+}
+
 kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
                            float threshold) {
   static_assert(sizeof(EncodeResult) == sizeof(kernels::SpanResult) &&
@@ -58,7 +64,10 @@ kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
           .result = reinterpret_cast<kernels::SpanResult*>(item.result),
           .num_elems = item.codec->num_elems(),
           .encoded_bytes = item.codec->max_encoded_bytes(),
-          .threshold = threshold};
+          .threshold = threshold,
+          .format = FormatOf(item.half),
+          .samples = item.samples,
+          .sample_stride = item.sample_stride};
 }
 
 kernels::DecodeSpan SpanOf(const DecodeItem& item, float threshold) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,6 +30,8 @@ absl::Status MakeRoom(size_t size, const kernels::KernelTable& table,
 void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
                  EncodeResult* result, Stream stream);
 
+// The kernel's name of a gradient's format.
+kernels::GradFormat FormatOf(const std::optional<HalfFormat>& half);
 // The span of an item whose sizes have been checked.
 kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
                            float threshold);

@@ -138,6 +138,11 @@ absl::Status Launch(DecodeGroup& group, BatchTable& table) {
 }
 
 absl::Status EncodeOne(const EncodeItem& item, Stream stream) {
+  if (item.samples != nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat("codec ", item.codec->traits().name,
+                     " is encoded by itself, which takes no samples"));
+  }
   if (!item.half.has_value()) {
     return item.codec->Encode(item.grad, *item.state, item.params, item.out,
                               item.result, stream);
@@ -149,13 +154,6 @@ absl::Status EncodeOne(const EncodeItem& item, Stream stream) {
 absl::Status StatusOf(kernels::DeviceQueue& queue) {
   const std::string error = queue.TakeError();
   return error.empty() ? absl::OkStatus() : LaunchFault(error);
-}
-
-// The kernel's name of a gradient's format.
-kernels::GradFormat FormatOf(const std::optional<HalfFormat>& half) {
-  if (!half.has_value()) return kernels::GradFormat::kFloat32;
-  return *half == HalfFormat::kFp16 ? kernels::GradFormat::kFp16
-                                    : kernels::GradFormat::kBf16;
 }
 
 }  // namespace

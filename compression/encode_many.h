@@ -30,6 +30,9 @@ struct EncodeItem {
   EncodeParams params = {};
   Bytes out = {};
   EncodeResult* result = nullptr;
+  // EncodeSpan's, of each stride-th element. Only with a part of a launch.
+  float* samples = nullptr;
+  size_t sample_stride = 1;
 };
 
 // One item in a launch with others; see PreparedCodec::BatchPartOf.

@@ -20,6 +20,9 @@ struct SpanResult {
   EncodeStats stats = {};
 };
 
+// What the elements of a gradient or of a result are.
+enum class GradFormat : uint8_t { kFloat32, kFp16, kBf16 };
+
 // One array, as the operation for one takes it.
 struct EncodeSpan {
   const void* grad = nullptr;
@@ -37,6 +40,12 @@ struct EncodeSpan {
   uint32_t k = 0;
   uint32_t sample_rank = 0;
   bool is_sampled = false;
+  GradFormat format = GradFormat::kFloat32;  // of `grad`
+  // For a health check: [3][ceil(num_elems / sample_stride)], of elements 0,
+  // sample_stride and so on the gradient's, the residual's and what encoding
+  // makes of that. Null: none.
+  float* samples = nullptr;
+  uint64_t sample_stride = 1;
 };
 
 // Every array is cut into tiles of `tile_elems` elements, the last as it is,
@@ -63,9 +72,6 @@ constexpr uint32_t kBatchTile = 10240;
 
 // One launch; of sparse encoders a few, as many for any number of arrays.
 using EncodeManyFn = void(const EncodeBatch& batch, Stream stream);
-
-// What the elements of a gradient or of a result are.
-enum class GradFormat : uint8_t { kFloat32, kFp16, kBf16 };
 
 // One array of codes, as the decoder for one takes it.
 struct DecodeSpan {

@@ -26,6 +26,7 @@ struct One {
 
   __device__ const Args& Get() const { return args; }
   __device__ Share ShareOf(size_t) const { return ShareOfGrid(); }
+  __device__ void SampleBehind() const {}
 };
 
 // The array that has the block's tile. Make::Of(span): the arguments.
@@ -46,6 +47,8 @@ struct Each {
     const size_t wanted = items < kThreads ? 1 : (items - 1) / kThreads + 1;
     return {blockIdx.x - own.first_tile, wanted < tiles ? wanted : tiles};
   }
+  // Samples of the block's tile, in the last kernel of an encoder.
+  __device__ void SampleBehind() const { SampleTile<true>(batch); }
 };
 
 }  // namespace telegrad::kernels::cuda

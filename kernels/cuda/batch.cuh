@@ -47,6 +47,35 @@ __device__ inline Tile TileOf(const EncodeBatch& batch) {
   return tile;
 }
 
+__device__ inline float GradAt(const void* grad, GradFormat format, size_t i) {
+  if (format == GradFormat::kFloat32) return static_cast<const float*>(grad)[i];
+  const uint32_t code = static_cast<const uint16_t*>(grad)[i];
+  return format == GradFormat::kFp16 ? Fp16Format::Float(code)
+                                     : Bf16Format::Float(code);
+}
+
+// Takes the tile's samples, before it is encoded or behind that, if the array
+// has any. All threads of the block take part.
+template <bool kBehind>
+__device__ inline void SampleTile(const EncodeBatch& batch) {
+  const EncodeSpan& span = batch.spans[batch.span_of_tile[blockIdx.x]];
+  float* const samples = span.samples;
+  if (samples == nullptr) return;
+  if (kBehind) __syncthreads();  // what others have stored
+  const Tile tile = TileOf(batch);
+  const size_t stride = span.sample_stride;
+  const size_t count = (span.num_elems + stride - 1) / stride;
+  const size_t first = (tile.begin + stride - 1) / stride;
+  for (size_t j = first + threadIdx.x; j * stride < tile.begin + tile.n;
+       j += blockDim.x) {
+    const size_t i = j * stride;
+    if (!kBehind) samples[j] = GradAt(tile.grad, span.format, i);
+    if (tile.residual == nullptr) continue;
+    samples[(kBehind ? 2 : 1) * count + j] = tile.residual[i];
+  }
+  if (!kBehind) __syncthreads();
+}
+
 __device__ inline void SetResult(const EncodeSpan& span,
                                  const WideTally& tally) {
   SpanResult* const result = Global(span.result);
@@ -181,9 +210,11 @@ void LaunchDecodes(const DecodeBatch& batch, Kernel* aligned, Kernel* other,
 template <class Op, bool kVector, bool kZeroNonFinite>
 __global__ void __launch_bounds__(kThreads, Op::kBlocks)
     EncodeManyKernel(const __grid_constant__ EncodeBatch batch) {
+  SampleTile<false>(batch);
   const Tile tile = TileOf(batch);
   typename Op::Counts tally;
   Op::template Encode<kVector, kZeroNonFinite>(batch, tile, tally);
+  SampleTile<true>(batch);
   FinishTile(batch, tile, tally);
 }
 

@@ -1,10 +1,8 @@
-#include "kernels/batch.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/half.cuh"
 #include "kernels/cuda/image.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sgd.cuh"
-#include "kernels/cuda/stats.cuh"
 #include "kernels/dense.h"
 
 namespace telegrad::kernels::cuda {
@@ -73,13 +71,6 @@ __global__ void __launch_bounds__(kWarp)
     PutKernel(const __grid_constant__ PutValue value, unsigned size,
               uint8_t* to) {
   if (threadIdx.x < size) to[threadIdx.x] = value.bytes[threadIdx.x];
-}
-
-__device__ inline float GradAt(const void* grad, GradFormat format, size_t i) {
-  if (format == GradFormat::kFloat32) return static_cast<const float*>(grad)[i];
-  const uint32_t code = static_cast<const uint16_t*>(grad)[i];
-  return format == GradFormat::kFp16 ? Fp16Format::Float(code)
-                                     : Bf16Format::Float(code);
 }
 
 // By one block: all its threads square the samples, then one thread a lane adds

@@ -313,6 +313,7 @@ struct ClearedForTopK {
 
 template <class Make>
 __global__ void BeginManyKernel(const __grid_constant__ Each<Make> source) {
+  SampleTile<false>(source.batch);
   const Cleared cleared = source.Get();
   const Share share = source.ShareOf(cleared.count);
   if (share.is_none()) return;

@@ -138,6 +138,7 @@ __device__ inline void WriteBits(const Words& w, Part part, size_t count,
 template <SparseContent kContent, class Source>
 __global__ void WriteListKernel(const __grid_constant__ Source source) {
   __shared__ Word warp_sums[kWarps];
+  source.SampleBehind();
   const Listing& l = source.Get();
   const Words& w = l.words;
   const Share share = PartShare(source, w.n);

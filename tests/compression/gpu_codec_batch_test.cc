@@ -41,6 +41,10 @@ struct Chunk {
   size_t half_bytes = 0;
   size_t skew = 0;  // of all arrays of the GPU, in bytes
   EncodeParams params;
+  Buffer samples;  // the GPU's, of every second chunk that shares a launch
+  Buffer sampled;  // pinned: the same
+  size_t stride() const { return residual.size() / 64 + 1; }
+  size_t num_samples() const { return (residual.size() - 1) / stride() + 1; }
 };
 
 class GpuCodecBatch
@@ -142,6 +146,7 @@ class GpuCodecBatch
                        .params = chunk->params,
                        .out = Payload(*chunk),
                        .result = chunk->answer.as<EncodeResult>()});
+      if (items.size() % 2 == 1) TakeSamples(*chunk, items.back());
     }
     ASSERT_THAT(EncodeMany(items, *table_), IsOk());
     for (const auto& chunk : chunks_) {
@@ -152,8 +157,49 @@ class GpuCodecBatch
         ASSERT_TRUE(queue_->Copy({to, from.size}, from, stream_));
         to += from.size;
       }
+      if (chunk->samples.size() == 0) continue;
+      ASSERT_TRUE(
+          queue_->Copy(chunk->sampled.view(), chunk->samples.view(), stream_));
     }
     ASSERT_TRUE(Finish());
+  }
+
+  void TakeSamples(Chunk& chunk, EncodeItem& item) {
+    const auto part = item.codec->BatchPartOf(item, stream_);
+    ASSERT_THAT(part, IsOk());
+    if (!part->has_value()) return;
+    const size_t bytes = 3 * 4 * chunk.num_samples();
+    chunk.samples = queue_->MakeMemory(bytes, stream_);
+    chunk.sampled = queue_->MakePinned(bytes);
+    item.samples = chunk.samples.as<float>();
+    item.sample_stride = chunk.stride();
+  }
+
+  // Samples of `values` are those that the GPU took as this array.
+  static void CompareSamples(const Chunk& chunk, size_t array,
+                             const std::vector<float>& values) {
+    if (chunk.samples.size() == 0) return;
+    const float* const got =
+        chunk.sampled.as<float>() + array * chunk.num_samples();
+    for (size_t j = 0; j < chunk.num_samples(); ++j) {
+      const float want = values[j * chunk.stride()];
+      ASSERT_TRUE(got[j] == want || (std::isnan(got[j]) && std::isnan(want)))
+          << "array " << array << ", sample " << j;
+    }
+  }
+
+  static std::vector<float> GradientOf(const Chunk& chunk,
+                                       std::optional<HalfFormat> half) {
+    const size_t n = chunk.cpu->num_elems();
+    std::vector<float> values(n);
+    if (!half.has_value()) {
+      std::memcpy(values.data(), chunk.grad.data(), 4 * n);
+      return values;
+    }
+    const kernels::CastKernels& cast = kernels::CpuKernels().cast;
+    (*half == HalfFormat::kFp16 ? cast.fp16 : cast.bf16)
+        .decode(chunk.grad.as<uint8_t>(), n, values.data(), {});
+    return values;
   }
 
   void CompareWithCpu(Chunk& chunk, std::optional<HalfFormat> half) {
@@ -161,6 +207,9 @@ class GpuCodecBatch
     Buffer payload(chunk.cpu->max_encoded_bytes());
     EncodeResult want;
     const ConstBytes grad = {chunk.grad.data(), chunk.half_bytes};
+    const bool has_residual = chunk.cpu->traits().needs_residual;
+    CompareSamples(chunk, 0, GradientOf(chunk, half));
+    if (has_residual) CompareSamples(chunk, 1, chunk.residual);
     ASSERT_THAT(
         half.has_value()
             ? chunk.cpu->EncodeHalf(*half, grad, chunk.cpu_state, chunk.params,
@@ -177,7 +226,8 @@ class GpuCodecBatch
     EXPECT_EQ(std::memcmp(chunk.back.data() + sizeof(got) + chunk.skew,
                           payload.data(), want.encoded_bytes),
               0);
-    if (!chunk.cpu->traits().needs_residual) return;
+    if (!has_residual) return;
+    CompareSamples(chunk, 2, chunk.residual);
     const std::byte* const residual = chunk.back.data() + chunk.answer.size();
     for (size_t i = 0; i < chunk.residual.size(); ++i) {
       float value;

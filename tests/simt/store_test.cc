@@ -94,14 +94,15 @@ TEST(SimtStore, EncodesWhatIsReadyTogetherInOneLaunch) {
   }
 }
 
-// They are sampled where they lie, and not made float32 first.
+// They are sampled where they lie, and not made float32 first, for the health
+// check neither, which looks at some of these chunks.
 TEST(SimtStore, SamplesSixteenBitGradientsInOneLaunch) {
   for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBfloat16}) {
-    Steps steps("2bit", TensorsOf(kLeNet, dtype), size_t{1} << 19);
+    Steps steps("2bit", TensorsOf({33 * 1024, 64}, dtype), 1024);
     for (int step = 0; step < 3; ++step) {
       ASSERT_THAT(steps.PushTogether(), IsOk());
     }
-    for (int step = 3; step < 8; ++step) {
+    for (int step = 3; step < 6; ++step) {
       const simt::Counters before = simt::Counted();
       ASSERT_THAT(steps.PushTogether(), IsOk());
       EXPECT_EQ((simt::Counted() - before).launches, 2u) << step;
@@ -155,8 +156,8 @@ std::vector<size_t> ResNet50() {
 }
 
 // Gradients are ready together, answers come by and by. One launch takes mean
-// squares, one encodes a group, and two are for the health check of a group,
-// which samples a chunk in 16.
+// squares, one encodes a group; samples of the health check, of a chunk in 16,
+// are taken by that.
 TEST(SimtStore, HasFewLaunchesInAStepOfANetwork) {
   struct Network {
     std::vector<size_t> sizes;
@@ -178,7 +179,7 @@ TEST(SimtStore, HasFewLaunchesInAStepOfANetwork) {
       const simt::Counters before = simt::Counted();
       ASSERT_THAT(steps.PushTogether(), IsOk());
       const simt::Counters encoded = simt::Counted() - before;
-      EXPECT_EQ(encoded.launches, 1 + (1 + 2) * network.num_groups);
+      EXPECT_EQ(encoded.launches, 1 + network.num_groups);
       ASSERT_THAT(steps.RunTogether(), IsOk());
       const simt::Counters all = simt::Counted() - before;
       EXPECT_GT(all.launches, 2 * encoded.launches);
@@ -188,7 +189,7 @@ TEST(SimtStore, HasFewLaunchesInAStepOfANetwork) {
   }
 }
 
-// Of 161 tensors and of 280 chunks: two launches more where some are sampled.
+// Of 161 tensors and of 280 chunks, of which some are sampled.
 TEST(SimtStore, EncodesAnyNumberOfChunksInOneLaunch) {
   std::vector<size_t> many(161);
   for (size_t i = 0; i < many.size(); ++i) many[i] = 64 + 37 * (i % 40);
@@ -211,7 +212,7 @@ TEST(SimtStore, EncodesAnyNumberOfChunksInOneLaunch) {
       const simt::Counters before = simt::Counted();
       ASSERT_THAT(steps.PushTogether(), IsOk());
       const simt::Counters used = simt::Counted() - before;
-      EXPECT_EQ(used.launches, 4u) << step;
+      EXPECT_EQ(used.launches, 2u) << step;
       EXPECT_EQ(used.copies_to_host, 1 + num_sampled) << step;
     }
   }

@@ -57,7 +57,7 @@ absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
     RETURN_IF_ERROR(BeginHalves(item, &is_queued));
   }
   if (is_queued) return AfterEncode(codec);
-  if (codec_.has_sample_) RETURN_IF_ERROR(SampleBefore(item.grad));
+  if (codec_.has_sample_) RETURN_IF_ERROR(SampleBefore(item));
   codec_.has_residual_ |= codec_.state_.residual.size > 0;
   lane().batch().Encode(item, [this, &codec] { return AfterEncode(codec); });
   return absl::OkStatus();
@@ -85,16 +85,18 @@ absl::StatusOr<ConstBytes> ChunkOnDevice::WithMomentum(ConstBytes grad) {
 // As they are where a launch of many takes them, or the codec does; else as
 // float32.
 absl::Status ChunkOnDevice::BeginHalves(EncodeItem& item, bool* is_queued) {
-  if (!codec_.has_sample_ && codec_.tries_halves_) {
+  if (codec_.tries_halves_) {
     item.half = codec_.dtype_ == Dtype::kFloat16 ? HalfFormat::kFp16
                                                  : HalfFormat::kBf16;
     ASSIGN_OR_RETURN(const std::optional<BatchPart> part,
                      item.codec->BatchPartOf(item, lane().stream()));
     if (part.has_value()) return absl::OkStatus();
-    RETURN_IF_ERROR(lane().batch().LaunchPowers());
-    ASSIGN_OR_RETURN(*is_queued, codec_.EncodeHalves(
-                                     *item.codec, item.params, item.grad,
-                                     item.out, item.result, lane().stream()));
+    if (!codec_.has_sample_) {
+      RETURN_IF_ERROR(lane().batch().LaunchPowers());
+      ASSIGN_OR_RETURN(*is_queued, codec_.EncodeHalves(
+                                       *item.codec, item.params, item.grad,
+                                       item.out, item.result, lane().stream()));
+    }
     if (*is_queued) return absl::OkStatus();
     item.half = std::nullopt;
   }
@@ -156,11 +158,19 @@ absl::Status ChunkOnDevice::CopyFloats(ConstBytes from, Dtype dtype, Bytes to) {
   return absl::OkStatus();
 }
 
-absl::Status ChunkOnDevice::SampleBefore(ConstBytes floats) {
+// A launch of many takes samples, too; else others do, around it.
+absl::Status ChunkOnDevice::SampleBefore(EncodeItem& item) {
   const size_t bytes = kSampledArrays * 4 * codec_.guard_.num_samples();
   ASSIGN_OR_RETURN(begun_.samples, Room(bytes));
   begun_.host_samples = lane().host_buffers().Get(bytes);
-  lane().batch().Gather(SampleOf(floats, 0));
+  item.samples = Floats(Reach(begun_.samples->view()));
+  item.sample_stride = codec_.guard_.stride();
+  ASSIGN_OR_RETURN(const std::optional<BatchPart> part,
+                   item.codec->BatchPartOf(item, lane().stream()));
+  begun_.encoder_samples = part.has_value();
+  if (begun_.encoder_samples) return absl::OkStatus();
+  item.samples = nullptr;
+  lane().batch().Gather(SampleOf(item.grad, 0));
   if (codec_.guard_.has_residual()) {
     lane().batch().Gather(SampleOf(codec_.state_.residual, 1));
   }
@@ -168,7 +178,7 @@ absl::Status ChunkOnDevice::SampleBefore(ConstBytes floats) {
 }
 
 absl::Status ChunkOnDevice::SampleAfter(const PreparedCodec& codec) {
-  if (codec_.guard_.has_residual()) {
+  if (codec_.guard_.has_residual() && !begun_.encoder_samples) {
     lane().batch().Gather(SampleOf(codec_.state_.residual, 2));
   }
   if (codec_.guard_.needs_decoded()) {

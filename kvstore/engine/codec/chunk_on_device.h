@@ -48,6 +48,7 @@ class ChunkOnDevice {
     // what codes decode to.
     std::shared_ptr<Buffer> samples = nullptr;
     std::shared_ptr<Buffer> host_samples = nullptr;
+    bool encoder_samples = false;  // but what codes decode to
     // What is pushed, the gradient or the answer as float32 if they are not;
     // of a dense chunk, the residual that goes along, and this on the host.
     std::shared_ptr<Buffer> floats = nullptr;
@@ -62,7 +63,7 @@ class ChunkOnDevice {
   absl::Status BeginDense(ConstBytes grad, Dtype dtype);
   absl::Status BeginHalves(EncodeItem& item, bool* is_queued);
   absl::Status AfterEncode(const PreparedCodec& codec);
-  absl::Status SampleBefore(ConstBytes floats);
+  absl::Status SampleBefore(EncodeItem& item);
   absl::Status SampleAfter(const PreparedCodec& codec);
   absl::StatusOr<bool> DecodeWithOthers(const ReplyRecord& reply,
                                         ConstBytes payload, Bytes out);
