@@ -75,7 +75,8 @@ kernels::DecodeSpan SpanOf(const DecodeItem& item, float threshold) {
           .out = item.out.data,
           .num_elems = item.codec->num_elems(),
           .threshold = threshold,
-          .scale = item.scale};
+          .scale = item.scale,
+          .num_bytes = item.payload.size};
 }
 
 Bytes FloatRoomOf(const DecodeItem& item) {

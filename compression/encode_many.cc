@@ -130,9 +130,11 @@ absl::Status Launch(DecodeGroup& group, BatchTable& table) {
   const std::vector<std::byte> bytes =
       Describe(group.spans, group.tile_elems, &batch.num_tiles);
   ASSIGN_OR_RETURN(std::byte* const memory,
-                   table.Upload(bytes.data(), bytes.size(), 0));
+                   table.Upload(bytes.data(), bytes.size(),
+                                sizeof(uint64_t) * batch.num_tiles));
   batch.spans = reinterpret_cast<const kernels::DecodeSpan*>(memory);
   batch.span_of_tile = SpanOfTile(memory, group.spans);
+  batch.parts = reinterpret_cast<uint64_t*>(memory + Aligned(bytes.size()));
   group.decode(batch, table.stream());
   return table.Release();
 }

@@ -40,7 +40,7 @@ struct EncodeSpan {
   uint32_t k = 0;
   uint32_t sample_rank = 0;
   bool is_sampled = false;
-  GradFormat format = GradFormat::kFloat32;  // of `grad`
+  GradFormat format = GradFormat::kFloat32;  // gradient's
   // For a health check: [3][ceil(num_elems / sample_stride)], of elements 0,
   // sample_stride and so on the gradient's, the residual's and what encoding
   // makes of that. Null: none.
@@ -81,6 +81,7 @@ struct DecodeSpan {
   float threshold = 0;      // shared_decode: the quantum
   float scale = 1;          // what is decoded is multiplied by it
   uint32_t first_tile = 0;  // the array's first among all tiles of the batch
+  uint64_t num_bytes = 0;   // size of `codes`, for lists
 };
 
 // Whole blocks of every code but radix, whose tiles are the most blocks of
@@ -105,8 +106,10 @@ struct DecodeBatch {
   BlockFormat format = {};
   uint32_t tile_elems = kDecodeTile;
   GradFormat out = GradFormat::kFloat32;
+  uint64_t* parts = nullptr;  // [num_tiles], for lists and the launch alone
 };
 
+// One launch; of lists two.
 using DecodeManyFn = void(const DecodeBatch& batch, Stream stream);
 
 struct PowerSpan {
@@ -166,6 +169,9 @@ struct BatchKernels {
   DecodeManyFn* one_bit_decode = nullptr;
   DecodeManyFn* count_decode = nullptr;
   DecodeManyFn* block_sign_decode = nullptr;
+  // Payloads of kernels/sparse_list.h, by their content.
+  DecodeManyFn* sign_list_decode = nullptr;
+  DecodeManyFn* value_list_decode = nullptr;
 };
 
 }  // namespace telegrad::kernels

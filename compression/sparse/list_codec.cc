@@ -2,6 +2,10 @@
 
 #include <type_traits>
 
+#include "base/status_macros.h"
+#include "compression/device_kernels.h"
+#include "compression/encode_many.h"
+
 namespace telegrad {
 
 static_assert(std::is_same_v<decltype(EncodeResult::encoded_bytes), uint64_t>,
@@ -13,6 +17,17 @@ void ListCodec::WriteOnGpu(const uint32_t* words, const uint64_t* num_words,
   kernels().sparse_list.write(content_, words, num_words, num_elems(),
                               threshold, AsCodes(out), &result->encoded_bytes,
                               parts, stream);
+}
+
+absl::StatusOr<std::optional<DecodePart>> ListCodec::DecodePartOf(
+    const DecodeItem& item) const {
+  const kernels::BatchKernels& batch = kernels().batch;
+  auto* const decode = content_ == kernels::SparseContent::kSigns
+                           ? batch.sign_list_decode
+                           : batch.value_list_decode;
+  if (decode == nullptr || item.num_payloads != 0) return std::nullopt;
+  RETURN_IF_ERROR(CheckDecode(item.payload, FloatRoomOf(item)));
+  return DecodePart{.decode = decode, .span = SpanOf(item, 0)};
 }
 
 absl::Status ListCodec::DecodeOnGpu(ConstBytes payload, Bytes out,

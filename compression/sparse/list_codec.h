@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "compression/self_contained_codec.h"
@@ -13,6 +14,10 @@ namespace telegrad {
 // written and read by kernels, where the host cannot look at it:
 // kernels/sparse_list.h.
 class ListCodec : public SelfContainedCodec {
+ public:
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override;
+
  protected:
   ListCodec(const CodecTraits& codec_traits, size_t num_elems,
             const kernels::KernelTable& table, kernels::SparseContent content)

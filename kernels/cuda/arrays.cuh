@@ -29,6 +29,17 @@ struct One {
   __device__ void SampleBehind() const {}
 };
 
+// A share of an array of a batch among as many blocks as have a thread for each
+// item, at most the array's tiles.
+template <class Batch, class Span>
+__device__ inline Share ShareOfTile(const Batch& batch, const Span& own,
+                                    size_t items) {
+  const size_t tiles =
+      (own.num_elems + batch.tile_elems - 1) / batch.tile_elems;
+  const size_t wanted = items < kThreads ? 1 : (items - 1) / kThreads + 1;
+  return {blockIdx.x - own.first_tile, wanted < tiles ? wanted : tiles};
+}
+
 // The array that has the block's tile. Make::Of(span): the arguments.
 template <class Make>
 struct Each {
@@ -38,14 +49,8 @@ struct Each {
     return batch.spans[batch.span_of_tile[blockIdx.x]];
   }
   __device__ auto Get() const { return Make::Of(span()); }
-  // A share among as many blocks as have a thread for each item, at most the
-  // array's tiles.
   __device__ Share ShareOf(size_t items) const {
-    const EncodeSpan& own = span();
-    const size_t tiles =
-        (own.num_elems + batch.tile_elems - 1) / batch.tile_elems;
-    const size_t wanted = items < kThreads ? 1 : (items - 1) / kThreads + 1;
-    return {blockIdx.x - own.first_tile, wanted < tiles ? wanted : tiles};
+    return ShareOfTile(batch, span(), items);
   }
   // Samples of the block's tile, in the last kernel of an encoder.
   __device__ void SampleBehind() const { SampleTile<true>(batch); }

@@ -80,5 +80,7 @@ DecodeManyFn CastDecodeManyBf16;
 DecodeManyFn OneBitDecodeMany;
 DecodeManyFn CountDecodeMany;
 DecodeManyFn BlockSignDecodeMany;
+DecodeManyFn SignListDecodeMany;
+DecodeManyFn ValueListDecodeMany;
 
 }  // namespace telegrad::kernels::cuda

@@ -86,6 +86,38 @@ class Probes {
   std::vector<Entry> devices_;
 };
 
+BatchKernels MakeBatchTable() {
+  return {.two_bit = TwoBitEncodeMany,
+          .two_bit_fp16 = TwoBitEncodeManyFp16,
+          .two_bit_bf16 = TwoBitEncodeManyBf16,
+          .radix = RadixEncodeMany,
+          .one_bit = OneBitEncodeMany,
+          .block_sign = BlockSignEncodeMany,
+          .quantize = QuantizeMany,
+          .shared_quantize = SharedQuantizeMany,
+          .threshold = ThresholdEncodeMany,
+          .threshold_fp16 = ThresholdEncodeManyFp16,
+          .threshold_bf16 = ThresholdEncodeManyBf16,
+          .top_k = TopKEncodeMany,
+          .fp16 = CastManyFp16,
+          .bf16 = CastManyBf16,
+          .sampled_power = SampledPowerMany,
+          .push_momentum = PushMomentumMany,
+          .two_bit_decode = TwoBitDecodeMany,
+          .packed_sum_decode = PackedSumDecodeMany,
+          .block_decode = BlockDecodeMany,
+          .radix_decode = RadixDecodeMany,
+          .radix_sum_decode = RadixSumDecodeMany,
+          .shared_decode = SharedDecodeMany,
+          .fp16_decode = CastDecodeManyFp16,
+          .bf16_decode = CastDecodeManyBf16,
+          .one_bit_decode = OneBitDecodeMany,
+          .count_decode = CountDecodeMany,
+          .block_sign_decode = BlockSignDecodeMany,
+          .sign_list_decode = SignListDecodeMany,
+          .value_list_decode = ValueListDecodeMany};
+}
+
 KernelTable MakeTable() {
   return {.name = "",
           .device = DeviceKind::kCuda,
@@ -118,33 +150,7 @@ KernelTable MakeTable() {
           .low_rank = LowRank(),
           .optimizer = Optimizer(),
           .block_top = BlockTop(),
-          .batch = {.two_bit = TwoBitEncodeMany,
-                    .two_bit_fp16 = TwoBitEncodeManyFp16,
-                    .two_bit_bf16 = TwoBitEncodeManyBf16,
-                    .radix = RadixEncodeMany,
-                    .one_bit = OneBitEncodeMany,
-                    .block_sign = BlockSignEncodeMany,
-                    .quantize = QuantizeMany,
-                    .shared_quantize = SharedQuantizeMany,
-                    .threshold = ThresholdEncodeMany,
-                    .threshold_fp16 = ThresholdEncodeManyFp16,
-                    .threshold_bf16 = ThresholdEncodeManyBf16,
-                    .top_k = TopKEncodeMany,
-                    .fp16 = CastManyFp16,
-                    .bf16 = CastManyBf16,
-                    .sampled_power = SampledPowerMany,
-                    .push_momentum = PushMomentumMany,
-                    .two_bit_decode = TwoBitDecodeMany,
-                    .packed_sum_decode = PackedSumDecodeMany,
-                    .block_decode = BlockDecodeMany,
-                    .radix_decode = RadixDecodeMany,
-                    .radix_sum_decode = RadixSumDecodeMany,
-                    .shared_decode = SharedDecodeMany,
-                    .fp16_decode = CastDecodeManyFp16,
-                    .bf16_decode = CastDecodeManyBf16,
-                    .one_bit_decode = OneBitDecodeMany,
-                    .count_decode = CountDecodeMany,
-                    .block_sign_decode = BlockSignDecodeMany}};
+          .batch = MakeBatchTable()};
 }
 
 Probes& AllProbes() {

@@ -182,10 +182,23 @@ void WriteList(const Source& source, unsigned grid, Stream stream) {
 }
 
 template <SparseContent kContent, bool kAdd>
-void ReadList(const Reading& reading, Word* parts, cudaStream_t stream) {
+void ReadList(const Reading& reading, Stream stream) {
   const unsigned grid = NumParts(reading.num_bytes);
-  CountCodesKernel<kContent><<<grid, kThreads, 0, stream>>>(reading, parts);
-  ReadListKernel<kContent, kAdd><<<grid, kThreads, 0, stream>>>(reading, parts);
+  const OneAnswer source = {reading};
+  CountCodesKernel<kContent, OneAnswer>
+      <<<grid, kThreads, 0, StreamOf(stream)>>>(source);
+  ReadListKernel<kContent, kAdd, OneAnswer>
+      <<<grid, kThreads, 0, StreamOf(stream)>>>(source);
+}
+
+template <SparseContent kContent>
+void ReadMany(const DecodeBatch& batch, Stream stream) {
+  if (batch.num_tiles == 0) return;
+  const EachAnswer source = {batch};
+  CountCodesKernel<kContent, EachAnswer>
+      <<<batch.num_tiles, kThreads, 0, StreamOf(stream)>>>(source);
+  ReadListKernel<kContent, false, EachAnswer>
+      <<<batch.num_tiles, kThreads, 0, StreamOf(stream)>>>(source);
 }
 
 void Write(SparseContent content, const uint32_t* words,
@@ -232,8 +245,9 @@ void Read(SparseContent content, const uint8_t* payload, size_t num_bytes,
   auto* const read = content == SparseContent::kSigns
                          ? ReadList<SparseContent::kSigns, kAdd>
                          : ReadList<SparseContent::kValues, kAdd>;
-  read({payload, num_bytes, n, out}, static_cast<Word*>(scratch),
-       StreamOf(stream));
+  const DecodeOut floats = {reinterpret_cast<uint8_t*>(out),
+                            GradFormat::kFloat32};
+  read({payload, num_bytes, n, floats, 1, static_cast<Word*>(scratch)}, stream);
 }
 
 }  // namespace
@@ -245,6 +259,13 @@ void WriteSignsMany(const EncodeBatch& batch, Stream stream) {
 void WriteValuesMany(const EncodeBatch& batch, Stream stream) {
   WriteList<SparseContent::kValues>(Each<ValuesSpan>{batch}, batch.num_tiles,
                                     stream);
+}
+
+void SignListDecodeMany(const DecodeBatch& batch, Stream stream) {
+  ReadMany<SparseContent::kSigns>(batch, stream);
+}
+void ValueListDecodeMany(const DecodeBatch& batch, Stream stream) {
+  ReadMany<SparseContent::kValues>(batch, stream);
 }
 
 SparseListKernels SparseList() { return {Write, Read<false>, Read<true>}; }

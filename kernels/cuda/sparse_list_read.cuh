@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/parts.cuh"
 #include "kernels/sparse_list.h"
@@ -94,12 +95,56 @@ __device__ inline Word ToldOf(const uint32_t (&codes)[kPartItems],
   return told;
 }
 
-// What a payload is read into.
+// What a payload is read into, multiplied by `scale`.
 struct Reading {
   const uint8_t* payload;
   size_t num_bytes;
   size_t n;
-  float* out;
+  DecodeOut out;
+  float scale;
+  Word* parts;
+};
+
+// One payload, to what is 0 already unless it is added to.
+struct OneAnswer {
+  Reading reading;
+
+  __device__ const Reading& Get() const { return reading; }
+  __device__ Share ShareOf() const { return ShareOfGrid(); }
+  __device__ void Clear() const {}
+};
+
+// All payloads of a batch.
+struct EachAnswer {
+  DecodeBatch batch;
+
+  __device__ Reading Get() const {
+    const DecodeTile tile = TileOf(batch);
+    const DecodeSpan& span = *tile.span;
+    return {tile.codes, span.num_bytes, span.num_elems,
+            tile.out,   span.scale,     AsWords(batch.parts) + span.first_tile};
+  }
+  __device__ Share ShareOf() const {
+    const DecodeSpan& span = *TileOf(batch).span;
+    Share share = ShareOfTile(batch, span, span.num_elems);
+    if (share.num_blocks > kSparseListParts) {
+      share.num_blocks = kSparseListParts;
+    }
+    return share;
+  }
+  // The block's tile.
+  __device__ void Clear() const {
+    const DecodeTile tile = TileOf(batch);
+    const float zero = tile.Scaled(0.0f);
+    for (size_t i = threadIdx.x; i < tile.n; i += blockDim.x) {
+      tile.out.StoreOne(zero, tile.begin + i);
+    }
+  }
+
+ private:
+  static __device__ Word* AsWords(uint64_t* parts) {
+    return reinterpret_cast<Word*>(Global(parts));
+  }
 };
 
 template <SparseContent kContent, bool kAdd>
@@ -110,7 +155,12 @@ __device__ inline void Put(const Reading& r, const List& list, size_t index,
   const float value = kContent == SparseContent::kValues ? values[ordinal]
                       : sign != 0                        ? -values[0]
                                                          : values[0];
-  r.out[index] = kAdd ? r.out[index] + value : value;
+  if (kAdd) {
+    float* const sums = reinterpret_cast<float*>(r.out.to);
+    sums[index] = sums[index] + value;
+  } else {
+    r.out.StoreOne(r.scale == 1 ? value : value * r.scale, index);
+  }
 }
 
 // Puts what a code tells of, after all that `before` tells of.
@@ -135,8 +185,8 @@ __device__ inline void PutCode(const Reading& r, const List& list, size_t i,
 }
 
 template <SparseContent kContent, Format kFormat>
-__device__ inline Word ToldBy(const List& list) {
-  const Part part = PartOf(list.num_codes, ShareOfGrid());
+__device__ inline Word ToldBy(const List& list, const Share& share) {
+  const Part part = PartOf(list.num_codes, share);
   Word told = 0;
   for (size_t i = part.begin + kPartItems * threadIdx.x; i < part.end;
        i += kPartStep) {
@@ -148,9 +198,10 @@ __device__ inline Word ToldBy(const List& list) {
 }
 
 template <SparseContent kContent, bool kAdd, Format kFormat>
-__device__ inline void ReadPart(const Reading& r, const List& list, Word before,
+__device__ inline void ReadPart(const Reading& r, const List& list,
+                                const Share& share, Word before,
                                 Word (&warp_sums)[kWarps]) {
-  const Part part = PartOf(list.num_codes, ShareOfGrid());
+  const Part part = PartOf(list.num_codes, share);
   for (size_t from = part.begin; from < part.end; from += kPartStep) {
     __syncthreads();
     const size_t i = from + kPartItems * threadIdx.x;
@@ -169,32 +220,41 @@ __device__ inline void ReadPart(const Reading& r, const List& list, Word before,
   }
 }
 
-template <SparseContent kContent>
-__global__ void CountCodesKernel(Reading r, Word* parts) {
+template <SparseContent kContent, class Source>
+__global__ void CountCodesKernel(const __grid_constant__ Source source) {
   __shared__ Word warp_sums[kWarps];
+  source.Clear();
+  const Share share = source.ShareOf();
+  if (share.is_none()) return;
+  const Reading& r = source.Get();
   const List list = ListOf<kContent>(r.payload, r.num_bytes, r.n);
   const Word told = list.format == Format::kGaps8
-                        ? ToldBy<kContent, Format::kGaps8>(list)
+                        ? ToldBy<kContent, Format::kGaps8>(list, share)
                     : list.format == Format::kGaps16
-                        ? ToldBy<kContent, Format::kGaps16>(list)
-                        : ToldBy<kContent, Format::kBitmap>(list);
+                        ? ToldBy<kContent, Format::kGaps16>(list, share)
+                        : ToldBy<kContent, Format::kBitmap>(list, share);
   Word total = 0;
   CountsBefore(told, warp_sums, &total);
-  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+  if (threadIdx.x == 0) r.parts[share.block] = total;
 }
 
-template <SparseContent kContent, bool kAdd>
-__global__ void ReadListKernel(Reading r, const Word* parts) {
+template <SparseContent kContent, bool kAdd, class Source>
+__global__ void ReadListKernel(const __grid_constant__ Source source) {
   __shared__ Word warp_sums[kWarps];
+  const Share share = source.ShareOf();
+  if (share.is_none()) return;
+  const Reading& r = source.Get();
   const List list = ListOf<kContent>(r.payload, r.num_bytes, r.n);
   Word total = 0;
-  const Word before = PartsBefore(parts, ShareOfGrid(), warp_sums, &total);
+  const Word before = PartsBefore(r.parts, share, warp_sums, &total);
   if (list.format == Format::kGaps8) {
-    ReadPart<kContent, kAdd, Format::kGaps8>(r, list, before, warp_sums);
+    ReadPart<kContent, kAdd, Format::kGaps8>(r, list, share, before, warp_sums);
   } else if (list.format == Format::kGaps16) {
-    ReadPart<kContent, kAdd, Format::kGaps16>(r, list, before, warp_sums);
+    ReadPart<kContent, kAdd, Format::kGaps16>(r, list, share, before,
+                                              warp_sums);
   } else {
-    ReadPart<kContent, kAdd, Format::kBitmap>(r, list, before, warp_sums);
+    ReadPart<kContent, kAdd, Format::kBitmap>(r, list, share, before,
+                                              warp_sums);
   }
 }
 

@@ -189,6 +189,23 @@ TEST(SimtStore, HasFewLaunchesInAStepOfANetwork) {
   }
 }
 
+// Of 40 chunks, of which some are sampled.
+TEST(SimtStore, DecodesListsOfAllChunksInTwoLaunches) {
+  for (const auto& [type, launches] :
+       {std::pair("threshold", uint64_t{1 + 4}), {"topk:0.1", uint64_t{10}}}) {
+    SCOPED_TRACE(type);
+    Steps steps(type, TensorsOf({30 * 1024, 64, 9 * 1024}), 1024);
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_THAT(steps.RunTogether(), IsOk());
+    }
+    const simt::Counters before = simt::Counted();
+    ASSERT_THAT(steps.PushTogether(), IsOk());
+    EXPECT_EQ((simt::Counted() - before).launches, launches);
+    ASSERT_THAT(steps.RunTogether(), IsOk());
+    EXPECT_EQ((simt::Counted() - before).launches, 2 * launches + 2);
+  }
+}
+
 // Of 161 tensors and of 280 chunks, of which some are sampled.
 TEST(SimtStore, EncodesAnyNumberOfChunksInOneLaunch) {
   std::vector<size_t> many(161);
