@@ -60,7 +60,8 @@ if "$nvcc" -std=c++20 -O2 -I. -o "$build/copy_check" \
   perf/gpu_check/copy/copy_check.cc kernels/cuda/current_device.cc \
   kernels/cuda/device_copy.cc \
   kernels/cuda/pinned.cc 2>"$build/copy_check.log"; then
-  part "measure and verify copies" "$build/copy_check"
+  nodes=(/sys/devices/system/node/node[0-9]*)
+  part "measure and verify copies" "$build/copy_check" --nodes ${#nodes[@]}
   if [[ -n ${sanitizer[0]:-} ]]; then
     part "copies under compute-sanitizer" \
       "${sanitizer[@]}" "$build/copy_check" --verify-only

@@ -240,6 +240,9 @@ esac""")
         self.assertEqual(reports["few"]["why"],
                          "--gtest_filter=A/Sign.*cuda* exit code 1: illegal address")
         self.assertIn("few A/Sign.*cuda* ...", printed)
+        # Of a pattern for suites each one's tests are taken.
+        self.assertEqual(run_on_gpu.filter_of("A/GpuCodecBatch.", "*GpuCodecBatch*"),
+                         "A/GpuCodecBatch.*")
         self.assertIn("ran", reports["few"]["commands"][1]["output"])
 
     def test_a_long_output_keeps_head_tail_and_a_log(self):

@@ -1,6 +1,7 @@
 // Copies between a GPU and pinned memory as the staged transport makes them:
 // verifies them, then measures both directions at once beside the runtime's
-// plain calls. Exit: 0 all equal, 1 a difference or an error, 77 no device.
+// plain calls, and these of memory on each NUMA node. Exit: 0 all equal, 1 a
+// difference or an error, 77 no device.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "base/clock.h"
 #include "kernels/cuda/device_copy.h"
+#include "kernels/cuda/pinned.h"
 
 namespace telegrad {
 namespace {
@@ -132,7 +134,27 @@ void Measure(DeviceCopier& copier, std::byte* device) {
       1e-9 * bytes / ours, 1e-9 * bytes / runtime, runtime / ours);
 }
 
-int Main(bool is_verify_only) {
+// What the store's choice of a node is worth (topology/numa.h).
+void MeasureNodes(int num_nodes, std::byte* device) {
+  cudaStream_t up = nullptr;
+  cudaStream_t down = nullptr;
+  Require(cudaStreamCreateWithFlags(&up, cudaStreamNonBlocking), "stream");
+  Require(cudaStreamCreateWithFlags(&down, cudaStreamNonBlocking), "stream");
+  for (int node = 0; node < num_nodes; ++node) {
+    std::byte* const from = kernels::cuda::MapPinned(2 * kBytes, node);
+    if (from == nullptr) continue;
+    const Arrays arrays = {from, from + kBytes, device, device + kBytes};
+    double seconds = 1e9;
+    for (int round = 0; round < kRounds; ++round) {
+      seconds = std::min(seconds, ByRuntime(up, down, arrays));
+    }
+    std::printf("memory on NUMA node %d: %.1f GB/s\n", node,
+                2e-9 * kCopies * static_cast<double>(kBytes) / seconds);
+    kernels::cuda::UnmapPinned(from, 2 * kBytes);
+  }
+}
+
+int Main(bool is_verify_only, int num_nodes) {
   int num_devices = 0;
   if (cudaGetDeviceCount(&num_devices) != cudaSuccess || num_devices == 0) {
     std::printf("no CUDA device\n");
@@ -145,13 +167,18 @@ int Main(bool is_verify_only) {
     std::printf("failed: %s\n", copier->error().c_str());
     return 1;
   }
-  if (!is_verify_only) Measure(*copier, static_cast<std::byte*>(device));
+  if (is_verify_only) return 0;
+  Measure(*copier, static_cast<std::byte*>(device));
+  MeasureNodes(num_nodes, static_cast<std::byte*>(device));
   return 0;
 }
 
 }  // namespace
 }  // namespace telegrad
 
+// Arguments: none; --verify-only; or --nodes NUMBER, of NUMA nodes.
 int main(int argc, char** argv) {
-  return telegrad::Main(argc > 1 && std::strcmp(argv[1], "--verify-only") == 0);
+  const bool has_nodes = argc > 2 && std::strcmp(argv[1], "--nodes") == 0;
+  return telegrad::Main(argc > 1 && std::strcmp(argv[1], "--verify-only") == 0,
+                        has_nodes ? std::atoi(argv[2]) : 0);
 }
