@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any, Dict, Optional, Tuple
 
 from .errors import AuthenticationError, UsageError
+from .launch import limits
 
 
 def tier_one(given: Optional[str], has_group: bool = False) -> str:
@@ -32,11 +32,11 @@ def elastic() -> Optional[Tuple[int, int]]:
     text = os.environ.get("TELEGRAD_ELASTIC")
     if not text:
         return None
-    found = re.fullmatch(r"([1-9]\d{0,4})(?::([1-9]\d{0,4}))?", text)
+    found = limits.elastic(text)
     if found is None:
         raise UsageError(f"TELEGRAD_ELASTIC={text!r}: MIN or MIN:MAX is wanted, numbers of "
                          "workers, such as 2:4")
-    return int(found[1]), int(found[2] or 0)
+    return found
 
 
 def codec() -> Optional[str]:

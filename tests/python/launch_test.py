@@ -161,6 +161,16 @@ class Local(LaunchCase):
         self.assertEqual([line for line in lines if not whole.fullmatch(line)], [])
         self.assertEqual(len(lines), 604)
 
+    def test_long_lines_are_whole_and_those_beyond_are_cut_aloud(self):
+        words = self.script("print('x' * 1000000)\nprint('y' * 2500000)\nprint('z')\n")
+        lines = self.run_to_end("--", *words).splitlines()
+        self.assertEqual(lines[0], "[worker 0] " + "x" * 1000000)
+        self.assertEqual(lines[-1], "[worker 0] z")
+        for line in lines[1:-2]:
+            self.assertTrue(line.endswith("y [this line goes on]"), line[-40:])
+        self.assertEqual(sum(line.count("y") for line in lines[1:-1]), 2500000)
+        self.assertEqual(len(lines), 5)
+
     def test_what_cannot_be_started_is_named_before_anything_runs(self):
         for words, code, text in (
                 (["--", "no-such-program"], 2, "the program no-such-program is not there"),

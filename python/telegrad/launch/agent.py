@@ -24,7 +24,8 @@ SECRET_FILE = "@SECRET_FILE@"  # stands for its path in arguments and variables
 GRACE_S = 3  # between SIGTERM and SIGKILL
 SETTLED_S = 60  # a folder this old has its lock
 VERSION_S = 10
-LONGEST_LINE = 1 << 16
+LONGEST_LINE = 1 << 20
+GOES_ON = b" [this line goes on]"  # behind a longer one's parts
 # Of what has started this, and wrong for the processes that it starts.
 FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_")
 _PR_SET_PDEATHSIG = 1
@@ -240,7 +241,9 @@ class Agent:
             return
         stream, rest = process.open[pipe]
         *lines, rest = (rest + data).split(b"\n")
-        if len(rest) > LONGEST_LINE or (not data and rest):
+        if len(rest) > LONGEST_LINE:
+            lines, rest = lines + [rest + GOES_ON], b""
+        if not data and rest:
             lines, rest = lines + [rest], b""
         if lines:
             text = b"\n".join(lines).decode("utf-8", "replace")

@@ -7,6 +7,7 @@ import re
 import shutil
 from typing import List, Mapping, Optional
 
+from . import limits
 from .clusters import KINDS
 from .errors import Refused
 
@@ -33,7 +34,7 @@ def _count(low: int, high: int = 65535):
 
 
 def _limits(text: str) -> str:
-    if not re.fullmatch(r"[1-9]\d{0,4}(:[1-9]\d{0,4})?", text):
+    if limits.elastic(text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no MIN or MIN:MAX, such as 2:4")
     return text
 
