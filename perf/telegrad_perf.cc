@@ -6,6 +6,7 @@
 #include "base/command_line.h"
 #include "base/exit_code.h"
 #include "base/resource_limit.h"
+#include "kvstore/program/write_by_signal.h"
 #include "perf/network/commands.h"
 #include "perf/options.h"
 #include "transport/transport.h"
@@ -44,6 +45,7 @@ constexpr Subcommand kSubcommands[] = {
 int main(int argc, char** argv) {
   telegrad::EndWhenOutOfMemory();
   telegrad::RaiseOpenFileLimit();
+  telegrad::IgnoreFlightSignal();
   CLI::App app("Measures what Telegrad's parts can do on this machine.",
                "telegrad-perf");
   app.set_version_flag("--version", TELEGRAD_VERSION);

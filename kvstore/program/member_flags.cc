@@ -139,8 +139,8 @@ void AddPathFlags(CLI::App& app, PathFlags& flags) {
   AddMetricsFlags(app, flags.metrics);
   app.add_option("--flight-recorder", flags.flight_recorder,
                  "folder for the last frames and operations of each member, "
-                 "written when the job fails and, but by telegrad-perf, on "
-                 "SIGUSR2: who waited for whom, for PyTorch's fr_trace");
+                 "written when the job fails and on SIGUSR2: who waited for "
+                 "whom, for PyTorch's fr_trace");
 }
 
 absl::Status FinishPathFlags(const CLI::App& app, PathFlags& flags) {

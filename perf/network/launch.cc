@@ -20,6 +20,7 @@
 #include "kvstore/job/flight/flight_log.h"
 #include "kvstore/job/launch/child_processes.h"
 #include "kvstore/job/path/job_options.h"
+#include "kvstore/program/write_by_signal.h"
 #include "perf/network/commands.h"
 
 namespace telegrad::perf {
@@ -71,16 +72,15 @@ absl::Status Refused(absl::string_view flag, const std::string& value,
 
 // Turns what --bind names into an address of this host.
 absl::Status FindBind(NetworkOptions& options, const Placement* placement) {
-  if (options.path.transport.bind_address.empty()) return absl::OkStatus();
+  std::string& bind = options.path.transport.bind_address;
+  if (bind.empty()) return absl::OkStatus();
   Placement met = placement == nullptr ? Placement() : *placement;
   if (!options.rendezvous.empty()) {
     ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options.rendezvous));
     met.scheduler_host = where.host;
   }
   const bool is_alone = placement == nullptr && options.rendezvous.empty();
-  ASSIGN_OR_RETURN(options.path.transport.bind_address,
-                   BindAddress(options.path.transport.bind_address,
-                               is_alone ? nullptr : &met));
+  ASSIGN_OR_RETURN(bind, BindAddress(bind, is_alone ? nullptr : &met));
   return absl::OkStatus();
 }
 
@@ -106,7 +106,9 @@ class Launch {
         words_(words),
         benchmark_(benchmark),
         core_(core),
-        secret_(std::move(secret)) {}
+        secret_(std::move(secret)),
+        flight_(std::make_shared<FlightLog>(options.flight_recorder)),
+        records_(flight_) {}
 
   // All, as rank 0.
   absl::Status RunAll() {
@@ -202,13 +204,11 @@ class Launch {
     return Scheduler::Start(scheduling);
   }
   absl::StatusOr<std::unique_ptr<Scheduler>> StartHere() const {
-    if (options_.path.transport.bind_address.empty())
-      return Scheduler::Start(Scheduling());
-    absl::StatusOr<std::unique_ptr<Scheduler>> scheduler =
-        StartAt(options_.path.transport.bind_address, 0);
+    const std::string& bind = options_.path.transport.bind_address;
+    if (bind.empty()) return Scheduler::Start(Scheduling());
+    auto scheduler = StartAt(bind, 0);
     if (scheduler.ok()) return scheduler;
-    return Refused("--bind", options_.path.transport.bind_address,
-                   scheduler.status());
+    return Refused("--bind", bind, scheduler.status());
   }
 
   absl::Status Start(int rank, const std::string& rendezvous) {
@@ -293,7 +293,7 @@ class Launch {
         .operation_timeout = TimeoutOf(options_),
         .facts = benchmark_.facts,
         .metrics = options_.numbers,
-        .flight = std::make_shared<FlightLog>(options_.flight_recorder)};
+        .flight = flight_};
     job.facts.insert(job.facts.end(),
                      {{"--ranks", absl::StrCat(options_.ranks)},
                       {"--size", options_.size_text},
@@ -308,6 +308,8 @@ class Launch {
   const Benchmark& benchmark_;
   int core_;
   const Secret secret_;
+  const std::shared_ptr<FlightLog> flight_;  // shared by ranks in this process
+  const WriteBySignal records_;
   ChildProcesses others_;
 };
 

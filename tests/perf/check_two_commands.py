@@ -5,10 +5,12 @@
 """
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 
 def free_port():
@@ -73,6 +75,31 @@ def check_killed(program, address):
         assert both[1 - killed].returncode in codes, errors
 
 
+def check_flight_records(program, address):
+    """SIGUSR2 has each rank write what it does, and go on."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # also of theirs, until they are in main
+    with tempfile.TemporaryDirectory() as folder:
+        both = [subprocess.Popen(
+            [program, "pushpull", "--transport", "tcp", "--tls", "tcp", "--size", "4M",
+             "--iterations", "20000", "--workers", "1", "--servers", "1", "--rendezvous",
+             address, "--rank", str(rank), "--flight-recorder", folder],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+        try:
+            deadline = time.monotonic() + 30
+            while sorted(os.listdir(folder)) != ["server_0", "worker_0"]:
+                assert time.monotonic() < deadline, os.listdir(folder)
+                time.sleep(0.1)
+                for process in both:
+                    process.send_signal(signal.SIGUSR2)
+            assert [process.poll() for process in both] == [None, None]
+        finally:
+            for process in both:
+                process.kill()
+        errors = [process.communicate(timeout=100)[1] for process in both]
+        for name, error in zip(("worker_0", "server_0"), errors):
+            assert f"SIGUSR2: flight record: {os.path.join(folder, name)}" in error, errors
+
+
 def main():
     program, = sys.argv[1:]
     # Each pair right after the other at the same port, as a script does it.
@@ -116,6 +143,7 @@ def main():
     assert alone.returncode == 25 and "missing: worker/1" in error, error
     check_secrets(program, address)
     check_killed(program, address)
+    check_flight_records(program, address)
     print("two commands: 10 pairs")
 
 
