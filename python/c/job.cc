@@ -21,6 +21,7 @@
 #include "kvstore/kvstore.h"
 #include "kvstore/server.h"
 #include "python/c/job_options.h"
+#include "python/c/store_trace.h"
 
 using telegrad::Clock;
 using telegrad::DistOptions;
@@ -188,6 +189,11 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   if (const char* const ledger = std::getenv("TELEGRAD_LEDGER")) {
     made->options_.ledger = ledger;
     RETURN_IF_ERROR(telegrad::MakeFolder("TELEGRAD_LEDGER", ledger));
+  }
+  if (const char* const traces = std::getenv("TELEGRAD_TIMELINE")) {
+    RETURN_IF_ERROR(telegrad::MakeFolder("TELEGRAD_TIMELINE", traces));
+    made->options_.server_trace =
+        telegrad::c::TracePrefix(traces, setup.job_id);
   }
   made->options_.flight = std::make_shared<telegrad::FlightLog>(folder);
   made->options_.on_wait = [to = made->waiting_](const std::string& text) {

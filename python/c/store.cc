@@ -73,6 +73,10 @@ absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
     made->in_use_ = job->InUse();
     made->operation_timeout_ = job->options().operation_timeout;
     made->num_threads_ = options.num_threads;
+    if (!job->options().server_trace.empty()) {
+      made->trace_ = std::make_unique<telegrad::c::StoreTrace>(
+          made->timeline_, job->options().server_trace);
+    }
   }
   options.num_devices = given.num_devices;
   options.max_staleness = given.max_staleness;
@@ -270,6 +274,10 @@ absl::Status telegrad_store::Run(const Call& call,
       .deadline = telegrad::Clock::now() + operation_timeout_,
       .verdict = verdict_};
   for (size_t i = 0; i < static_cast<size_t>(call.num); ++i) {
+    if (trace_ != nullptr) {
+      MutexLock lock(&mutex_);
+      trace_->BeforeOperation(call.keys[i], store_->group().rank(), names_);
+    }
     const telegrad::TimePoint begin = telegrad::Clock::now();
     operation.tickets.push_back(start(i));
     MutexLock lock(&mutex_);
@@ -309,5 +317,9 @@ void telegrad_store::Close() {
     last = last_;
   }
   for (const Ticket& ticket : last) ticket.Cancel();
+  const int rank = trace_ == nullptr ? 0 : store_->group().rank();
   store_->Close();
+  if (trace_ == nullptr || verdict_->Get().has_value()) return;
+  MutexLock lock(&mutex_);
+  trace_->FinishWell(rank, names_);
 }

@@ -15,6 +15,7 @@
 #include "kvstore/tuning/auto_compression.h"
 #include "python/c/queue.h"
 #include "python/c/status.h"
+#include "python/c/store_trace.h"
 #include "python/c/timeline.h"
 
 // A store as C sees it: lists of keys, one view per key and device.
@@ -89,4 +90,6 @@ struct telegrad_store {
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);  // by key
   // While the timeline is on.
   std::unique_ptr<telegrad::c::OperationEnds> ends_ ABSL_GUARDED_BY(mutex_);
+  // Null without TELEGRAD_TIMELINE.
+  std::unique_ptr<telegrad::c::StoreTrace> trace_ ABSL_PT_GUARDED_BY(mutex_);
 };
