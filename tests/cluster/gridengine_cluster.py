@@ -86,7 +86,7 @@ def start_grid_engine():
     with open(f"{LIBRARY}/default/common/sge_request", "w") as file:
         file.write(f"-v PATH,{','.join(ENVIRONMENT)}\n")
     queue = changed("queue", ("-sq",), qname="main.q", hostlist="n1 n2", pe_list="mpi", slots="2",
-                    shell_start_mode="unix_behavior", load_thresholds="NONE", tmpdir="/tmp")
+                    shell_start_mode="unix_behavior", load_thresholds="NONE", tmpdir=hosts.TEMPORARY)
     qconf("-Aq", queue)
     qconf("-Mconf", changed("global", ("-sconf",), reporting_params="accounting=true "
                             "reporting=false flush_time=00:00:01 accounting_flush_time=00:00:00"))

@@ -2,8 +2,8 @@
 
 Importing it starts the program again in new mount, process, network and name
 namespaces. What runs in there ends with it, and nothing of the real host is
-changed: the addresses are those of a bridge inside, and /etc/hosts, /run and
-/dev/shm are private.
+changed: the addresses are those of a bridge inside, and /etc/hosts, /run,
+/dev/shm and the folder of temporary files are private.
 """
 
 import os
@@ -18,6 +18,7 @@ WITH_ITS_PARENT = ["setpriv", "--pdeathsig", "KILL"]
 DAEMONS = {}  # name -> process that sees the files of that host
 NAMES = ["n1", "n2"]
 NETWORK = "10.77.0.0/24"
+TEMPORARY = "/run/tmp"  # not /tmp, where the programs may be
 NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc",
               "--fork", "--kill-child", "--mount-proc"]
 
@@ -64,6 +65,9 @@ def make_hosts():
         run("mount", "-t", "tmpfs", "tmpfs", folder)
     os.makedirs("/run/netns")
     os.makedirs("/run/sshd", mode=0o755)
+    os.makedirs(TEMPORARY)
+    os.chmod(TEMPORARY, 0o1777)
+    os.environ["TMPDIR"] = TEMPORARY
     with open("/run/hosts", "w") as file:
         file.write("127.0.0.1 localhost\n10.77.0.254 head\n")
         for name in NAMES:
@@ -98,7 +102,7 @@ def start_on(name, command, log):
 
 
 def listeners():
-    """(host, address, program) of each socket of our programs that waits for others."""
+    """(host, address, program, port) of each socket of our programs that waits for others."""
     found = []
     for name in ["head", *NAMES]:
         enter_it = [] if name == "head" else ["nsenter", f"--net=/run/netns/{name}"]
@@ -107,7 +111,8 @@ def listeners():
         for line in text.splitlines():
             fields = line.split()
             if '(("telegrad' in line:
-                found.append((name, fields[4].rpartition(":")[0].strip("[]"), fields[6]))
+                address, _, port = fields[4].rpartition(":")
+                found.append((name, address.strip("[]"), fields[6], int(port)))
     return found
 
 
@@ -160,7 +165,7 @@ def start_sshd(folder):
                  f" -h {folder}/host_key -o ListenAddress={address(name)}"
                  " -o UsePAM=no -o StrictModes=no -o PidFile=none"
                  " -o PermitRootLogin=yes -o AcceptEnv=*"
-                 " -o SetEnv=PATH=/run/bin:/usr/local/bin:/usr/bin:/bin"
+                 f" -o 'SetEnv=PATH=/run/bin:/usr/local/bin:/usr/bin:/bin TMPDIR={TEMPORARY}'"
                  f" -o AuthorizedKeysFile={folder}/key.pub",
                  f"{folder}/sshd-{name}.log")
     for name in NAMES:

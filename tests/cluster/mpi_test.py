@@ -14,7 +14,7 @@ hosts.use_ssh()
 
 class Mpirun(ClusterCase, Common):
     killed, makes_secret = 128 + 9, False
-    late = "not all ranks of the launcher have come .* within --join-timeout 5 s"
+    late = "not all ranks of the launcher have come .* within --join-timeout 3 s"
 
     def setUp(self):
         super().setUp()

@@ -47,6 +47,8 @@ class Kubelet:
 
     def __init__(self, folder, storage):
         self._folder, self._storage, self.secrets = folder, storage, {}
+        # In /var/tmp, not in memory, images are unpacked.
+        self._environment = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
         # The storage, which stays, remembers the path of what does not.
         self._podman = ["podman", "--root", storage, "--runroot", "/run/telegrad-pods",
                         "--storage-driver", "overlay", "--cgroup-manager", "cgroupfs",
@@ -69,7 +71,7 @@ class Kubelet:
 
     def podman(self, *words, check=True):
         done = subprocess.run([*self._podman, *words], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, check=False)
+                              stderr=subprocess.PIPE, check=False, env=self._environment)
         if check and done.returncode != 0:
             raise AssertionError(f"podman {words}: {done.stderr.decode()}{done.stdout.decode()}")
         return done.stdout.decode() + (done.stderr.decode() if words[0] == "logs" else "")
@@ -127,6 +129,10 @@ class Kubelet:
 
     def kill(self, pod_name, container):
         self.podman("kill", "--signal", "KILL", f"{pod_name}-{container}")
+
+    def stop(self, pod_names):
+        """As of Pods that are deleted: SIGTERM to all, and time to end."""
+        self.podman("pod", "stop", "--time", "30", *pod_names)
 
     def remove(self, pod_names):
         for name in pod_names:

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 import hosts
@@ -20,6 +21,7 @@ if not os.path.exists(ARCHIVE):
                "build/image/telegrad-trainer.tar")
 hosts.enter(["podman", "crun", "iptables", "catatonit"])
 
+import cluster_case  # noqa: E402
 import pods  # noqa: E402
 from cluster_case import LAUNCH, ROOT  # noqa: E402
 
@@ -115,12 +117,11 @@ class Pods(unittest.TestCase):
         self.assertEqual(self.cluster.ends, [])
 
     def test_a_job_has_the_weights_of_one_host(self):
-        self.expect("Complete", self.objects(["-n", "2", "--", "telegrad-train", *SHORT]))
-        alone = subprocess.run([os.environ["TELEGRAD_TRAIN"], "--workers", "2", *SHORT],
-                               stdout=subprocess.PIPE, cwd=self.folder, check=True).stdout
-        there = self.sums()
-        self.assertEqual(len(there), 1)
-        self.assertIn(there.pop().encode(), alone)
+        self.expect("Complete", self.objects(["-n", "2", "--", "telegrad-train",
+                                              *cluster_case.SHORT, "--log-json"]))
+        (there,) = self.sums()
+        self.assertEqual(there, cluster_case.hash_on_one_host(2))
+        cluster_case.add_row(servers=2, weights=there)
 
     def test_a_jobset_has_its_roles_and_starts_again_when_a_worker_is_killed(self):
         killed = []
@@ -171,6 +172,37 @@ class Pods(unittest.TestCase):
         self.assertIn(30, [code for _, code in self.cluster.ends])
         self.assertIn("authentication", "".join(self.cluster.logs.values()))
 
+    def test_a_pod_that_does_not_come_is_named(self):
+        objects = self.objects(["-n", "2", "--", "telegrad-train", *SHORT, "--join-timeout", "5"])
+        start = self.kubelet.start
+        self.kubelet.start = lambda pod: (
+            pod["metadata"]["annotations"][pods.INDEX] == "0" and start(pod))
+        try:
+            self.expect("BackoffLimitExceeded", objects)
+        finally:
+            del self.kubelet.start
+        self.assertEqual(self.cluster.ends, [(0, 25)])
+        self.assertIn("missing: worker/1", "".join(self.cluster.logs.values()))
+
+    def test_pods_of_a_deleted_job_end_within_five_seconds(self):
+        took = []
+
+        def delete(cluster):
+            job = cluster.jobs[0]
+            if '"event":"progress"' not in self.kubelet.logs(job.pods[0], "rank"):
+                return False
+            started = time.monotonic()
+            self.kubelet.stop(job.pods.values())
+            took.append(time.monotonic() - started)
+            return True
+
+        objects = self.objects(["-n", "2", "--", "telegrad-train", *LONGER])
+        objects[-1]["spec"]["backoffLimit"] = 1  # both ends are seen
+        self.expect("BackoffLimitExceeded", objects, on_look=delete)
+        self.assertLess(took[0], 5)
+        self.assertEqual({code for _, code in self.cluster.ends} - {33, 143}, set())
+        self.assertIn('"reason":"cancelled"', "".join(self.cluster.logs.values()))
+
     def test_no_log_and_no_object_has_the_secret(self):
         secret = self.kubelet.secrets["telegrad"]["secret"]
         objects = self.objects(["-n", "1", "--", "telegrad-train", *SHORT])
@@ -180,4 +212,4 @@ class Pods(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    cluster_case.main()

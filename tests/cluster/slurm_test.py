@@ -147,7 +147,7 @@ class Page(SlurmCase):
         self.assertIn("test accuracy", self.text("telegrad-*.out"))
 
     def test_after_a_death_the_real_job_is_requeued_and_goes_on(self):
-        process = self.follow("A real job")
+        process = self.follow("A real job", lambda text: text.replace("epochs 20", "epochs 10"))
         train = f"{self.folder}/train.out"
         hosts.wait_until(lambda: os.path.exists(train) and "Epoch[3]" in self.text("train.out"),
                          90, "three epochs")
