@@ -67,6 +67,21 @@ Duration SchedulerState::TickInterval() const {
 }
 
 std::vector<SchedulerState::Delivery> SchedulerState::TakeSends() {
+  if (sends_.empty()) return {};
+  // Members of this very process come last: they may end it at once, and who
+  // comes through a gather in it knows that the others do.
+  std::set<ConnectionId> own;
+  const int own_pid = getpid();
+  for (const RosterEntry& entry : roster_.entries()) {
+    const JoinRecord& join = entry.join;
+    if (join.pid != own_pid || join.host != own_host_) continue;
+    own.insert(entry.connection);
+  }
+  if (!own.empty()) {
+    std::ranges::stable_partition(
+        sends_, [&own](ConnectionId to) { return !own.contains(to); },
+        &Delivery::to);
+  }
   return std::exchange(sends_, {});
 }
 
@@ -168,16 +183,9 @@ void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
   for (const auto& [connection, newcomer] : newcomers_.all()) {
     sends_.push_back({connection, abort});
   }
-  // Members of this very process come last: they may end it at once.
-  const int own_pid = getpid();
-  for (const bool is_own_turn : {false, true}) {
-    for (const RosterEntry& entry : roster_.entries()) {
-      const bool is_own =
-          entry.join.pid == own_pid && entry.join.host == own_host_;
-      if (is_own == is_own_turn && entry.is_connected && !entry.has_left &&
-          !entry.is_dead) {
-        sends_.push_back({entry.connection, abort});
-      }
+  for (const RosterEntry& entry : roster_.entries()) {
+    if (entry.is_connected && !entry.has_left && !entry.is_dead) {
+      sends_.push_back({entry.connection, abort});
     }
   }
   DoneIfAllGone();

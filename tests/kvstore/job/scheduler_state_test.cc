@@ -1,6 +1,7 @@
 #include "kvstore/job/control/scheduler_state.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -318,6 +319,35 @@ TEST(SchedulerState, NamesWhoIsCutOffAndNotWhomItNoMoreReaches) {
   EXPECT_EQ(NamedAfter({{1, 2}, {1, 3}, {2, 1}, {3, 1}}), "worker/1");
   EXPECT_EQ(NamedAfter({{0, 2}, {1, 2}}), "server/0");
   EXPECT_EQ(NamedAfter({{2, 0}, {2, 1}, {0, 2}}), "server/0");
+}
+
+// So that who comes through a gather in the scheduler's process, and ends it,
+// knows that the others come through, too.
+TEST(SchedulerState, AnswersThoseOfItsOwnProcessLast) {
+  const TimePoint now = Clock::now();
+  SchedulerOptions options;
+  options.num_workers = 3;
+  options.num_servers = 0;
+  SchedulerState job(options, "here", now);
+  const auto tell = [&](int rank, const Record& record) {
+    EXPECT_THAT(job.OnRecord(static_cast<ConnectionId>(rank),
+                             {.node = {Role::kWorker, rank}}, record, now),
+                IsOk());
+  };
+  for (const int rank : {0, 1, 2}) {
+    tell(rank, JoinRecord{.wanted = {Role::kWorker, rank},
+                          .host = "here",
+                          .pid = rank == 0 ? getpid() : 1,
+                          .facts = {}});
+  }
+  EXPECT_EQ(job.TakeSends().back().to, 0u);
+  for (const int rank : {0, 1, 2})
+    tell(rank, GatherRecord{.name = "step", .payload = ""});
+  std::vector<ConnectionId> order;
+  for (const SchedulerState::Delivery& each : job.TakeSends()) {
+    order.push_back(each.to);
+  }
+  EXPECT_EQ(order, std::vector<ConnectionId>({1, 2, 1, 2, 1, 2, 0, 0, 0}));
 }
 
 TEST(SchedulerState, RefusesAMemberThatReadsTooOften) {
