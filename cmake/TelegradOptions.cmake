@@ -10,6 +10,7 @@ option(TELEGRAD_SMALL_KERNELS "Make CUDA kernels a third as large, which takes t
 option(TELEGRAD_TEST_PROGRAMS "Each test program is one test of CTest's, not each of its cases" OFF)
 set(TELEGRAD_TESTS_LEFT_OUT "" CACHE STRING "Programs of tests, as a regular expression, which another build runs")
 set(TELEGRAD_SHARED "" CACHE STRING "Libraries that programs share, for the bundle: kernels")
+set(TELEGRAD_LINKER "" CACHE STRING "A linker that is taken where it is installed: lld; empty: the compiler's")
 set(TELEGRAD_SANITIZE "" CACHE STRING "address, undefined or thread; ';' between several")
 
 foreach(backend CUDA NCCL UCX OFI PMIX VERBS HWLOC ARCHIVE EXPAT TORCH)
@@ -28,6 +29,13 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+if(TELEGRAD_LINKER)
+  find_program(TELEGRAD_LINKER_PROGRAM ld.${TELEGRAD_LINKER})
+  if(TELEGRAD_LINKER_PROGRAM)
+    add_link_options(-fuse-ld=${TELEGRAD_LINKER})
+  endif()
 endif()
 
 # Flags of our own code only: linked as $<BUILD_INTERFACE:telegrad_flags>, never installed.
