@@ -8,7 +8,8 @@
 namespace telegrad::testing {
 namespace {
 
-constexpr size_t kLarge = size_t{1} << 20;
+// With a sanitizer some milliseconds of a store's work.
+constexpr size_t kLarge = size_t{1} << 18;
 
 // What is under way when the operation is ended: what this worker sends, where
 // the others come later; else also what comes back.
@@ -91,6 +92,8 @@ std::string CheckCancel(const StoreKind& traits, const Wrap& wrap) {
   }
   for (const std::string& transport : transports) {
     for (const Direction direction : {Direction::kThere, Direction::kBack}) {
+      // Nothing comes back to a store of one process.
+      if (direction == Direction::kBack && !traits.has_workers) continue;
       // The codecs take turns: every delay has both.
       bool is_coded = (direction == Direction::kBack) != (transport == "tcp");
       for (const int64_t us : {0, 200, 1000, 5000, 20000}) {

@@ -94,7 +94,8 @@ bool IsWhole() {
 
 // The whole cross, or of it: every check with all tensors on a device; those of
 // what two contributors make together also with one of them there; with each
-// element type every check in `local`, and codes on devices.
+// element type every check in `local` but those that end operations, and codes
+// on devices.
 bool IsMeant(const StoreKind& kind, const NamedCheck& check, Place place,
              Dtype dtype) {
   const std::set<absl::string_view> together = {"Codecs", "CodecSwitch",
@@ -110,8 +111,10 @@ bool IsMeant(const StoreKind& kind, const NamedCheck& check, Place place,
   if (dtype != Dtype::kFloat32 && typed.contains(check.name)) return false;
   if (IsWhole()) return true;
   if (dtype != Dtype::kFloat32) {
+    // What ends operations does not look at their type.
+    const std::set<absl::string_view> ended = {"Cancel", "Timeout"};
     const bool is_local = absl::string_view(kind.type) == "local";
-    return place == Place::kHost ? is_local
+    return place == Place::kHost ? is_local && !ended.contains(check.name)
                                  : place == Place::kDevice &&
                                        absl::string_view(check.name) == "Order";
   }
