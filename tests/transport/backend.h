@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -80,6 +81,23 @@ inline TransportOptions OptionsOf(const Backend& backend) {
 
 // What the conformance suite runs over in this program.
 std::vector<Backend> AllBackends();
+
+// What its tests of many bytes run over: not decorators of UCX and libfabric,
+// since those over sockets and within the process have the same code. With
+// TELEGRAD_CONFORMANCE=whole all.
+inline std::vector<Backend> BulkBackends() {
+  const char* const text = std::getenv("TELEGRAD_CONFORMANCE");
+  std::vector<Backend> all = AllBackends();
+  if (text != nullptr && std::string(text) == "whole") return all;
+  std::erase_if(all, [](const Backend& each) {
+    const std::string name = each.name;
+    const bool is_decorated = each.has_key || each.resend ||
+                              each.fragment_bytes > 0 || each.connections > 1;
+    return is_decorated && std::string(each.memory) == "host" &&
+           (name == "ucx" || name == "ofi");
+  });
+  return all;
+}
 
 // Of contexts over it.
 inline TransportFactory FactoryOf(const Backend& backend) {

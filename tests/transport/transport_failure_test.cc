@@ -107,7 +107,7 @@ class TransportPeer : public ::testing::TestWithParam<Backend> {
   }
 
   // More than the queues of shared memory take.
-  static constexpr int kBacklog = 200;
+  static constexpr int kBacklog = 100;
   void SendBacklog(size_t num_bytes = 1 << 20) {
     const auto payload = std::make_shared<const std::string>(num_bytes, 'p');
     for (int i = 0; i < kBacklog; ++i) {
@@ -153,7 +153,7 @@ TEST_P(TransportPeer, KilledWhileReceivingSmallMessagesCloses) {
 TEST_P(TransportPeer, KilledWhileSendingCloses) {
   peer_->Signal(SIGKILL);
   ExpectClosedOnce();
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 2; ++i) {
     StartPeer("flood");
     const size_t heard = server_->heard.size() + 20 + i;
     ASSERT_TRUE(DriveServer([&] { return server_->heard.size() >= heard; }));
