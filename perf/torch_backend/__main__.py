@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Times torch.distributed's all_reduce by the backend "telegrad" beside gloo's: both in the
-same processes, in turn, on loopback; docs/benchmarks.md.
+same processes, in turn, on loopback, or with --rate in network namespaces; docs/benchmarks.md.
 
     perf/torch_backend [--ranks 2,4] [--min-bytes N] [--max-bytes N] [--seconds S]
+                       [--rate 10gbit [--burst 4mb]]
 
-Needs the package telegrad (PYTHONPATH=python, TELEGRAD_LIBRARY) and PyTorch.
+Needs the package telegrad (PYTHONPATH=python, TELEGRAD_LIBRARY) and PyTorch; --rate root, too.
 """
 import argparse
+import contextlib
 import os
 import statistics
 import subprocess
@@ -16,6 +18,7 @@ import time
 import torch
 import torch.distributed as dist
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 SIZES = (4, 64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
 
 
@@ -65,21 +68,37 @@ def main():
     parser.add_argument("--min-bytes", type=int, default=0)
     parser.add_argument("--max-bytes", type=int, default=1 << 28)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each size")
+    parser.add_argument("--rate", help="of the link of each rank's own host, as tc takes it; "
+                        "without: loopback")
+    parser.add_argument("--burst", default="4mb", help="of the shaper")
     options = parser.parse_args()
     if "RANK" in os.environ:
         return run_rank(options)
     print(f"PyTorch {torch.__version__}\n\n| ranks | bytes | gloo, least us | telegrad | times "
           "| gloo, median us | telegrad | times |\n|---|---|---|---|---|---|---|---|", flush=True)
-    code = 0
-    for ranks in map(int, options.ranks.split(",")):
-        sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../tests/python"))
-        from workers import free_port
-        common = dict(os.environ, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
-                      MASTER_PORT=str(free_port()), OMP_NUM_THREADS="1")
-        started = [subprocess.Popen([sys.executable, "-B", *sys.argv],
-                                    env=dict(common, RANK=str(rank))) for rank in range(ranks)]
-        code = max([process.wait() for process in started] + [code])
-    return code
+    return max(run(ranks, options) for ranks in map(int, options.ranks.split(",")))
+
+
+def run(ranks, options):
+    """The largest exit code of them."""
+    sys.path[:0] = [os.path.join(HERE, "..", "side_by_side"),
+                    os.path.join(HERE, "..", "..", "tests", "python")]
+    from lab import Lab
+    from workers import free_port
+    common = dict(os.environ, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
+                  MASTER_PORT=str(free_port()), OMP_NUM_THREADS="1")
+    words = [sys.executable, "-B", *sys.argv]
+    with contextlib.ExitStack() as stack:
+        lab = stack.enter_context(Lab(ranks, options.rate, options.burst)) if options.rate else None
+        started = []
+        for rank in range(ranks):
+            own, place = words, {}
+            if lab is not None:
+                own = lab.command(rank, words)
+                place = {"MASTER_ADDR": lab.address(0), "TELEGRAD_BIND": lab.address(rank),
+                         "GLOO_SOCKET_IFNAME": "eth0"}
+            started.append(subprocess.Popen(own, env=dict(common, RANK=str(rank), **place)))
+        return max(process.wait() for process in started)
 
 
 if __name__ == "__main__":
