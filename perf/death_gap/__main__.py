@@ -22,6 +22,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "kills"))
+from members import members  # noqa: E402
+
 TRAIN = os.environ.get("TELEGRAD_TRAIN", "build/release/trainer/telegrad-train")
 WENT_ON = re.compile(r"(\d+) workers? went on from step (\d+), ([\d.]+) s "
                      r"(?:between two steps|after it came in), and did (\d+)")
@@ -34,16 +37,6 @@ def parse():
     parser.add_argument("--every", type=int, default=10, help="steps of a checkpoint")
     parser.add_argument("flags", nargs="*", help="further ones of the trainer")
     return parser.parse_args()
-
-
-def worker(parent, rank):
-    """The process id of that child of the launcher; None: not there yet."""
-    with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as file:
-        for pid in file.read().split():
-            with open(f"/proc/{pid}/cmdline", "rb") as line:
-                if f"worker {rank} of".encode() in line.read():
-                    return int(pid)
-    return None
 
 
 def lose(options, rank):
@@ -64,7 +57,7 @@ def lose(options, rank):
             if seen == 3:
                 seen += 1
                 time.sleep(0.3)
-                os.kill(worker(run.pid, rank), signal.SIGKILL)
+                os.kill(members(run.pid)[f"worker {rank}"], signal.SIGKILL)
                 killed_at = time.monotonic()
             match = WENT_ON.search(line)
             if match:

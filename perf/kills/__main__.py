@@ -29,6 +29,8 @@ import tempfile
 import threading
 import time
 
+from members import members, read
+
 TRAIN = os.path.abspath(os.environ.get("TELEGRAD_TRAIN", "build/release/trainer/telegrad-train"))
 SAVED = re.compile(r"checkpoint of step (\d+)")
 WENT_ON = re.compile(r"(\d+) workers? went on from step (\d+).* and did (\d+) of them once more")
@@ -50,25 +52,6 @@ def parse():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("flags", nargs="*", help="further ones of the trainer")
     return parser.parse_args()
-
-
-def read(path):
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""  # it has ended
-
-
-def members(parent):
-    """title -> pid of the launcher and its children."""
-    found = {"launcher": parent}
-    for pid in read(f"/proc/{parent}/task/{parent}/children").split():
-        title = re.search(r"(worker \d+|server \d+|scheduler)(?=,| |$)", read(f"/proc/{pid}/cmdline")
-                          .replace("\0", " "))
-        if title:
-            found[title.group(1)] = int(pid)
-    return found
 
 
 class Growth:
