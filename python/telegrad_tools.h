@@ -188,7 +188,8 @@ TELEGRAD_API void telegrad_group_free(telegrad_group* group);
 
 /* Asynchronous operations of a job's workers, as Horovod's: each worker submits
  * by name, in any order; one thread of each process agrees with the others on
- * what is ready everywhere and runs it. docs/operations.md. Any thread. */
+ * what is ready everywhere and runs it. Arrays are in host memory or, alike on
+ * all workers, on GPUs. docs/operations.md. Any thread. */
 typedef struct telegrad_operations telegrad_operations;
 
 enum telegrad_operation {
@@ -230,8 +231,8 @@ typedef struct telegrad_operation_request {
   int32_t operation; /* telegrad_operation */
   const char* name;  /* the same on all workers; once at a time */
   telegrad_tensor in;
-  /* May be `in`; of data NULL: the library keeps the result. For the others it
-   * has the result's elements, which an allgather knows only at its end. */
+  /* On the device of `in`, and may be it; NULL: the library keeps the result.
+   * Has its elements, which an allgather knows only at its end. */
   telegrad_tensor out;
   const int64_t* shape; /* [num_dims] of `in`; NULL: one dimension */
   int32_t num_dims;
@@ -246,9 +247,8 @@ typedef struct telegrad_operation_request {
    * and, for speed, in each step. 0: no group. */
   int32_t group_size;
   uint64_t group;
-  /* Of an allreduce of op sum or average, by a store: a codec as
-   * docs/codecs.md; "store": what the store's setting has for the name. NULL:
-   * none. */
+  /* Of an allreduce of op sum or average, by a store: a codec (docs/codecs.md);
+   * "store": what the store's setting has for the name. NULL: none. */
   const char* codec;
 } telegrad_operation_request;
 

@@ -197,6 +197,9 @@ absl::Status CompareRequests(const std::vector<Peer>& peers) {
   RETURN_IF_ERROR(Alike(peers, "type", [](const Request& request) {
     return ToString(request.dtype);
   }));
+  RETURN_IF_ERROR(Alike(peers, "memory", [](const Request& request) {
+    return IsOnDevice(request) ? "of a GPU" : "of the host";
+  }));
   const bool varies = kind == Kind::kAllgather || kind == Kind::kAlltoall;
   RETURN_IF_ERROR(Alike(peers, "shape", [varies](const Request& request) {
     const std::string rest = absl::StrJoin(

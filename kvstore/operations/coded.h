@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/operations/devices.h"
 #include "kvstore/operations/negotiation.h"
 #include "kvstore/operations/queue.h"
 
@@ -30,7 +31,9 @@ class Coded {
                                   const absl::Status& status)>;
 
   // An operation that takes longer than `timeout` ends with what is missing.
-  Coded(std::shared_ptr<KVStore> store, Duration timeout, Done done);
+  // Run uses `devices`.
+  Coded(std::shared_ptr<KVStore> store, Duration timeout, Devices& devices,
+        Done done);
   // After Drain.
   ~Coded();
 
@@ -47,10 +50,12 @@ class Coded {
   struct Tensor {
     TensorSpec spec;
     Key key = 0;
+    int device = kHostMemory;  // where this rank has it
   };
   struct UnderWay {
     Shared mine = {};   // null: this rank has joined
-    Buffer zeros = {};  // then
+    Shared copy = {};   // in host memory, where the store takes no other
+    Buffer zeros = {};  // instead of who has joined
     Ticket ticket = {};
     TimePoint begin = {};
     double factor = 1;  // multiplies the result
@@ -58,16 +63,26 @@ class Coded {
 
   TensorSpec SpecOf(const Request& request) const;
   absl::Status AddKeys(const std::vector<Response>& batch,
+                       const std::vector<Shared>& mine,
                        std::vector<absl::Status>* refused);
   absl::Status Start(const Tensor& tensor, const Request& request,
                      const Shared& mine);
+  absl::Status StartOnDevice(const Tensor& tensor, const Request& request,
+                             UnderWay& begun, TensorView* from, TensorView* to);
+  absl::Status Push(const Tensor& tensor, const TensorView& from,
+                    const TensorView& to, UnderWay begun);
+  absl::Status Multiply(Submission& mine, double factor);
+  absl::Status GiveResult(UnderWay& ended);
   void End(UnderWay& ended);
   void HearEnds();
   void EndLate();
 
   const std::shared_ptr<KVStore> store_;
   const Duration timeout_;
+  Devices& devices_;
+  Devices devices_of_ends_;  // the other thread's
   const Done done_;
+  const bool takes_devices_;  // not where workers of a host sum first
   std::unordered_map<std::string, Tensor> tensors_;  // by the request's name
   uint64_t last_tag_ = 0;
   CompletionQueue ends_;

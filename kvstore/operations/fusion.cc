@@ -29,18 +29,29 @@ bool AreCoded(const Request& a, const Request& b) {
   return !a.codec.empty() && !b.codec.empty();
 }
 
+bool AreOnSameDevices(const Agreed& a, const Agreed& b) {
+  return std::ranges::equal(
+      a.requests, b.requests, [](const auto& one, const auto& other) {
+        return (one == nullptr) == (other == nullptr) &&
+               (one == nullptr || one->device == other->device);
+      });
+}
+
 // Allgathers are of bytes, whatever their types.
-bool AreAlike(const Request& a, const Request& b) {
+bool AreAlike(const Agreed& agreed, const Agreed& other) {
+  const Request& a = agreed.any();
+  const Request& b = other.any();
   if (!a.codec.empty() || !b.codec.empty()) return AreCoded(a, b);
   return a.kind == b.kind && a.set == b.set &&
          (a.kind == Kind::kAllgather ||
           (a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale &&
-           a.postscale == b.postscale));
+           a.postscale == b.postscale)) &&
+         AreOnSameDevices(agreed, other);
 }
 
 struct Open {
   size_t batch;  // its place
-  const Request* like;
+  const Agreed* like;
   size_t bytes;
 };
 
@@ -58,9 +69,9 @@ std::vector<std::vector<Response>> Fuse(std::vector<Response> due,
       before = nullptr;
       continue;
     }
-    const auto like =
-        std::find_if(open.begin(), open.end(),
-                     [&](const Open& o) { return AreAlike(*o.like, request); });
+    const auto like = std::find_if(
+        open.begin(), open.end(),
+        [&](const Open& o) { return AreAlike(*o.like, *response.agreed); });
     const size_t bytes = BytesOf(*response.agreed);
     // A group's requests are neighbours.
     const bool goes_on = before != nullptr && request.group != 0 &&
@@ -68,14 +79,14 @@ std::vector<std::vector<Response>> Fuse(std::vector<Response> due,
                          before->set == request.set;
     before = &request;
     if (like == open.end()) {
-      open.push_back({batches.size(), &request, bytes});
-    } else if (goes_on || AreCoded(*like->like, request) ||
+      open.push_back({batches.size(), response.agreed.get(), bytes});
+    } else if (goes_on || AreCoded(like->like->any(), request) ||
                like->bytes + bytes <= fusion_bytes) {
       like->bytes += bytes;
       batches[like->batch].push_back(std::move(response));
       continue;
     } else {
-      *like = {batches.size(), &request, bytes};
+      *like = {batches.size(), response.agreed.get(), bytes};
     }
     batches.emplace_back().push_back(std::move(response));
   }

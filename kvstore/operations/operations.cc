@@ -16,6 +16,7 @@
 #include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "kvstore/operations/fusion.h"
+#include "kvstore/operations/gather_texts.h"
 #include "kvstore/operations/negotiation.h"
 #include "kvstore/operations/runner.h"
 
@@ -25,23 +26,6 @@ namespace {
 // Between cycles in which nobody has anything to say.
 constexpr Duration kMaxPatience = std::chrono::milliseconds(20);
 constexpr size_t kMaxRequestBytes = size_t{256} << 20;  // a rank's, in a cycle
-
-// All ranks' texts, of which `bytes` are the sizes, by rank.
-absl::StatusOr<std::vector<std::string>> GatherTexts(
-    Group& world, const std::string& mine, const std::vector<size_t>& bytes) {
-  ASSIGN_OR_RETURN(
-      const Buffer all,
-      Buffer::Create(std::accumulate(bytes.begin(), bytes.end(), size_t{0})));
-  RETURN_IF_ERROR(
-      world.Allgatherv(mine.data(), all.data(), bytes, Dtype::kUint8));
-  std::vector<std::string> texts;
-  const char* at = all.as<char>();
-  for (const size_t size : bytes) {
-    texts.emplace_back(at, size);
-    at += size;
-  }
-  return texts;
-}
 
 void CountReduced(const std::vector<Response>& batch, Tuner& tuner) {
   for (const Response& response : batch) {
@@ -64,6 +48,7 @@ void Normalise(const std::vector<int>& ranks, Request* request) {
     request->shape.clear();
     request->dtype = Dtype::kFloat32;
   }
+  if (kind > Kind::kAlltoall) request->device = kHostMemory;
   if (kind >= Kind::kJoin) request->codec.clear();
   if (kind == Kind::kJoin) request->group = request->group_size = 0;
   if (kind != Kind::kAlltoall && kind != Kind::kAddSet) {
@@ -82,10 +67,13 @@ Operations::Operations(std::unique_ptr<Group> world, const Options& options)
     : options_(options),
       rank_(world->rank()),
       world_size_(world->world_size()),
+      devices_(options.timeout),
       setting_{options.fusion_bytes, options.cycle},
       negotiation_(std::make_unique<Negotiation>(rank_, world_size_,
                                                  options.cache_capacity)),
-      runner_(std::make_unique<Runner>(std::move(world), queue_)) {
+      runner_(std::make_unique<Runner>(
+          std::move(world), queue_, devices_,
+          DeviceGroups(options.device_group, options.device_backend))) {
   if (rank_ == 0 && options.tuning.is_on) {
     tuner_ = std::make_unique<Tuner>(setting_, options.tuning);
   }
@@ -202,6 +190,7 @@ absl::StatusOr<int64_t> Operations::Submit(
                        "\": give the operations a store first (UseStore)"));
     }
   }
+  if (IsOnDevice(request)) RETURN_IF_ERROR(devices_.Note(*submission));
   return queue_.Add(std::move(submission));
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "kvstore/collective/collective.h"
+#include "kvstore/operations/devices.h"
 #include "kvstore/operations/queue.h"
 #include "kvstore/operations/tuner.h"
 
@@ -37,6 +38,10 @@ struct Options {
   TuningOptions tuning = {};
   // How long a process set waits for all ranks.
   Duration timeout = std::chrono::seconds(300);
+  // How groups of GPUs are made, for arrays there: as `world` was, but by
+  // `device_backend`.
+  GroupOptions device_group = {};
+  std::string device_backend = "nccl";
 };
 
 // The operations of one rank. Thread-safe; a thread of its own negotiates with
@@ -95,6 +100,7 @@ class Operations {
   const Options options_;
   const int rank_;
   const int world_size_;
+  Devices devices_;  // results are in their memory
   Queue queue_;
   std::atomic<bool> is_stopping_{false};
   std::atomic<int64_t> agreeing_ns_{0};

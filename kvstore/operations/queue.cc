@@ -8,12 +8,13 @@
 
 namespace telegrad::operations {
 
-absl::StatusOr<std::byte*> PlaceResult(Submission& mine, size_t count) {
+absl::StatusOr<std::byte*> PlaceResult(
+    Submission& mine, size_t count,
+    const std::function<absl::StatusOr<Buffer>(size_t)>& make) {
   mine.num_elems = static_cast<int64_t>(count);
   void* out = mine.out;
   if (out == nullptr || mine.out_elems != count) {
-    ASSIGN_OR_RETURN(mine.kept,
-                     Buffer::Create(count * SizeOf(mine.request.dtype)));
+    ASSIGN_OR_RETURN(mine.kept, make(count * SizeOf(mine.request.dtype)));
     out = mine.kept.data();
   }
   mine.result = out;

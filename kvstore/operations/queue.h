@@ -13,7 +13,9 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/event.h"
 #include "base/mutex.h"
+#include "base/stream.h"
 #include "kvstore/operations/request.h"
 
 namespace telegrad::operations {
@@ -24,12 +26,16 @@ struct Submission {
   const void* in = nullptr;
   void* out = nullptr;  // null: the result is kept in `kept`
   size_t out_elems = 0;
+  // On a GPU: that of request.device, behind which `in` is ready.
+  Stream stream = {};
   int64_t handle = 0;
   TimePoint submitted = {};
   TimePoint decided = {};
+  Event ready = {};  // there; none in host memory
 
   // Set by the thread that runs it, before it is done.
-  Buffer kept;
+  Buffer kept;                     // on request.device
+  std::shared_ptr<Buffer> pinned;  // memory of a copy's `in` and `out`
   const void* result = nullptr;
   int64_t num_elems = 0;
   std::vector<int64_t> rows;  // by member, of what came from there
@@ -38,8 +44,12 @@ struct Submission {
   absl::Status status = {};
 };
 
-// Where the result of `count` elements goes: into `out`, or what `mine` keeps.
-absl::StatusOr<std::byte*> PlaceResult(Submission& mine, size_t count);
+// Where the result of `count` elements goes: into `out`, or what `mine` keeps,
+// which `make` makes.
+absl::StatusOr<std::byte*> PlaceResult(
+    Submission& mine, size_t count,
+    const std::function<absl::StatusOr<Buffer>(size_t)>& make =
+        &Buffer::Create);
 
 // Where callers hand requests to the thread that negotiates. Thread-safe.
 class Queue {

@@ -30,7 +30,8 @@ struct Fixed {
   uint64_t group;
   double prescale, postscale;
   uint16_t name_bytes, codec_bytes;
-  uint32_t num_splits;
+  uint16_t num_splits;
+  int16_t device;
 };
 static_assert(sizeof(Fixed) == 48, "no gaps");
 
@@ -91,7 +92,8 @@ void AppendRequest(const Request& request, std::string* to) {
             request.root, request.group_size, request.group, request.prescale,
             request.postscale, static_cast<uint16_t>(request.name.size()),
             static_cast<uint16_t>(request.codec.size()),
-            static_cast<uint32_t>(request.splits.size())});
+            static_cast<uint16_t>(request.splits.size()),
+            static_cast<int16_t>(request.device)});
   to->append(request.name);
   to->append(request.codec);
   for (const int64_t value : request.shape) AppendLittleEndian(to, value);
@@ -109,6 +111,7 @@ absl::StatusOr<std::vector<Request>> ParseRequests(absl::string_view bytes) {
         SizeOf(static_cast<Dtype>(fixed.dtype)) == 0 ||
         fixed.num_dims > kMaxDims || fixed.name_bytes > kMaxNameBytes ||
         fixed.codec_bytes > kMaxCodecBytes || fixed.num_splits > kMaxSplits ||
+        fixed.device < kEmulatedMemory || fixed.device > kMaxDevice ||
         !reader.Take(fixed.name_bytes, &request.name) ||
         !reader.Take(fixed.codec_bytes, &request.codec) ||
         !reader.Take(fixed.num_dims, &request.shape) ||
@@ -122,6 +125,7 @@ absl::StatusOr<std::vector<Request>> ParseRequests(absl::string_view bytes) {
     request.set = fixed.set;
     request.root = fixed.root;
     request.group_size = fixed.group_size;
+    request.device = fixed.device;
     request.group = fixed.group;
     request.prescale = fixed.prescale;
     request.postscale = fixed.postscale;

@@ -41,6 +41,11 @@ const char* ToString(Op op);
 // The codec that the store's own setting has for the name.
 constexpr char kCodecOfStore[] = "store";
 
+// Where a request's arrays lie: a GPU by its number in CUDA, or one of these.
+constexpr int kHostMemory = -1;
+constexpr int kEmulatedMemory = -2;  // kEmulatedDevice's
+constexpr int kMaxDevice = 4095;
+
 // What one rank wants and the others compare with what they want.
 struct Request {
   Kind kind = Kind::kAllreduce;
@@ -49,7 +54,8 @@ struct Request {
   int32_t set = 0;  // process set; 0: all ranks
   int32_t root = 0;
   int32_t group_size = 0;
-  uint64_t group = 0;  // 0: none
+  int32_t device = kHostMemory;  // on this rank
+  uint64_t group = 0;            // 0: none
   double prescale = 1;
   double postscale = 1;
   std::string name;
@@ -60,6 +66,10 @@ struct Request {
 
   bool operator==(const Request&) const = default;
 };
+
+inline bool IsOnDevice(const Request& request) {
+  return request.device != kHostMemory;
+}
 
 // Whether a tensor may be of that shape: at most 2^48 elements.
 absl::Status CheckShape(const std::vector<int64_t>& shape);

@@ -19,6 +19,8 @@ constexpr const char* kQueue = "QUEUE";
 constexpr const char* kCycle = "CYCLE";
 constexpr const char* kMemcpyIn = "MEMCPY_IN_FUSION_BUFFER";
 constexpr const char* kMemcpyOut = "MEMCPY_OUT_FUSION_BUFFER";
+constexpr const char* kMemcpyToHost = "MEMCPY_IN_HOST_BUFFER";
+constexpr const char* kMemcpyFromHost = "MEMCPY_OUT_HOST_BUFFER";
 
 const char* TransferOf(Kind kind) {
   constexpr const char* kNames[] = {"ALLREDUCE",     "ALLGATHER", "BROADCAST",
@@ -36,10 +38,6 @@ ReduceOp ReductionOf(Op op) {
   return op == Op::kAverage ? ReduceOp::kSum : static_cast<ReduceOp>(op);
 }
 
-void Copy(const void* from, size_t bytes, void* to) {
-  if (bytes > 0 && from != to) std::memcpy(to, from, bytes);
-}
-
 size_t SumOf(const std::vector<size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), size_t{0});
 }
@@ -53,6 +51,15 @@ absl::Status StatusOf(const Submission& mine) {
   return absl::InvalidArgumentError(absl::StrCat(
       ToString(mine.request.kind), " \"", mine.request.name, "\": out has ",
       mine.out_elems, " elements, the result ", mine.num_elems));
+}
+
+// Whether a group of GPUs does it, where there is one: not what their kernels
+// cannot multiply.
+bool GoesByGroup(const Request& request) {
+  if (request.op == Op::kAdasum) return false;
+  const bool is_multiplied = request.prescale != 1 || request.postscale != 1 ||
+                             request.op == Op::kAverage;
+  return !is_multiplied || DevicePlace::Multiplies(request.dtype);
 }
 
 // A process set's group counts ranks by their places in it.
@@ -77,8 +84,12 @@ absl::Status PlaceNumber(int64_t value, Submission& mine) {
 
 }  // namespace
 
-Runner::Runner(std::unique_ptr<Group> world, Queue& queue)
-    : queue_(queue), rank_(world->rank()) {
+Runner::Runner(std::unique_ptr<Group> world, Queue& queue, Devices& devices,
+               DeviceGroups groups)
+    : queue_(queue),
+      devices_(devices),
+      rank_(world->rank()),
+      groups_(std::move(groups)) {
   ProcessSet& all = sets_[0];
   all.member = static_cast<size_t>(rank_);
   all.ranks.resize(static_cast<size_t>(world->world_size()));
@@ -125,7 +136,7 @@ absl::Status Runner::UseStore(std::shared_ptr<KVStore> store,
     return absl::FailedPreconditionError("operations have a store already");
   }
   made_coded_ = std::make_unique<Coded>(
-      std::move(store), timeout,
+      std::move(store), timeout, devices_,
       [this](const Shared& mine, TimePoint begin, const absl::Status& status) {
         FinishCoded(mine, begin, status);
       });
@@ -174,30 +185,85 @@ absl::Status Runner::RunBatch(ProcessSet& set,
     return absl::FailedPreconditionError(
         absl::StrCat("codec ", request.codec, " after a join without a store"));
   }
-  if (request.kind == Kind::kAllreduce && request.op != Op::kAdasum) {
-    return Allreduce(set, batch, mine);
+  if (IsOnDevice(request) && request.kind <= Kind::kAlltoall) {
+    return RunOnDevices(set, batch, mine);
   }
-  if (batch.size() > 1) return GatherFused(set, batch, mine);
+  HostPlace place(*set.group, fusion_);
+  return RunIn(place, set, batch, mine);
+}
+
+// All members decide alike: by what they all know of the requests, and have
+// agreed on about their GPUs. Who has joined has no array.
+absl::Status Runner::RunOnDevices(ProcessSet& set, const Batch& batch,
+                                  const Own& mine) {
+  const Request& request = batch.front().agreed->any();
+  std::vector<int> devices;
+  for (const auto& each : batch.front().agreed->requests) {
+    if (each == nullptr) return RunThroughHost(set, batch, mine);
+    devices.push_back(each->device);
+  }
+  Group* group = nullptr;
+  if (GoesByGroup(request)) {
+    ASSIGN_OR_RETURN(group, groups_.Find(request.set, *set.group, devices));
+  }
+  if (group == nullptr) return RunThroughHost(set, batch, mine);
+  ASSIGN_OR_RETURN(DevicePlace* const place,
+                   devices_.Find(devices[set.member]));
+  place->Use(group);
+  for (const Shared& each : mine) place->Follow(*each);
+  const absl::Status ran = RunIn(*place, set, batch, mine);
+  return ran.ok() ? place->Finish() : ran;
+}
+
+absl::Status Runner::RunThroughHost(ProcessSet& set, const Batch& batch,
+                                    const Own& mine) {
+  HostPlace host(*set.group, fusion_);
+  const auto own = std::find_if(mine.begin(), mine.end(), [](const auto& each) {
+    return each != nullptr;
+  });
+  if (own == mine.end()) return RunIn(host, set, batch, mine);
+  ASSIGN_OR_RETURN(DevicePlace* const place,
+                   devices_.Find((*own)->request.device));
+  TimePoint begin = Clock::now();
+  ASSIGN_OR_RETURN(const Own copies, place->CopyDown(mine));
+  Note(mine, kMemcpyToHost, begin);
+  RETURN_IF_ERROR(RunIn(host, set, batch, copies));
+  begin = Clock::now();
+  RETURN_IF_ERROR(place->CopyUp(copies, mine));
+  Note(mine, kMemcpyFromHost, begin);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::RunIn(Place& place, ProcessSet& set, const Batch& batch,
+                           const Own& mine) {
+  const Request& request = batch.front().agreed->any();
+  if (request.kind == Kind::kAllreduce && request.op != Op::kAdasum) {
+    return Allreduce(place, set, batch, mine);
+  }
+  if (batch.size() > 1) return GatherFused(place, set, batch, mine);
   const TimePoint begin = Clock::now();
-  RETURN_IF_ERROR(RunOne(set, batch.front(), mine.front().get()));
+  RETURN_IF_ERROR(RunOne(place, set, batch.front(), mine.front().get()));
   Note(mine, TransferOf(request.kind), begin);
   return absl::OkStatus();
 }
 
-absl::Status Runner::RunOne(ProcessSet& set, const Response& response,
-                            Submission* mine) {
+absl::Status Runner::RunOne(Place& place, ProcessSet& set,
+                            const Response& response, Submission* mine) {
   const Agreed& agreed = *response.agreed;
   const Request& request = agreed.any();
   switch (request.kind) {
     case Kind::kAllreduce:
-      return RunAdasum(set, request, mine);
+      return RunAdasum(place, request, mine);
     case Kind::kJoin:
       return mine == nullptr ? absl::OkStatus()
                              : PlaceNumber(response.value, *mine);
     case Kind::kAddSet:
       return AddSet(response, mine);
     case Kind::kRemoveSet:
-      if (response.value > 0) sets_.erase(static_cast<int>(response.value));
+      if (response.value > 0) {
+        groups_.Forget(static_cast<int>(response.value));
+        sets_.erase(static_cast<int>(response.value));
+      }
       return absl::OkStatus();
     case Kind::kBarrier:
     case Kind::kExpire:
@@ -208,81 +274,75 @@ absl::Status Runner::RunOne(ProcessSet& set, const Response& response,
   if (mine == nullptr) return absl::InternalError("a request that nobody made");
   switch (request.kind) {
     case Kind::kAllgather:
-      return Allgather(set, agreed, mine);
+      return Allgather(place, agreed, mine);
     case Kind::kBroadcast:
-      return Broadcast(set, request, mine);
+      return Broadcast(place, set, request, mine);
     case Kind::kReduceScatter:
-      return ReduceScatter(set, request, mine);
+      return ReduceScatter(place, set, request, mine);
     default:
-      return Alltoall(set, agreed, mine);
+      return Alltoall(place, set, agreed, mine);
   }
 }
 
-absl::Status Runner::Reduce(ProcessSet& set, const Request& request,
-                            size_t count, std::byte* data) {
-  Scale(request.dtype, request.prescale, count, data);
+absl::Status Runner::Reduce(Place& place, const ProcessSet& set,
+                            const Request& request, size_t count,
+                            std::byte* data) {
+  place.Multiply(request.dtype, request.prescale, count, data);
   if (count > 0) {
-    RETURN_IF_ERROR(set.group->Allreduce(data, count, request.dtype,
-                                         ReductionOf(request.op)));
+    ASSIGN_OR_RETURN(Group* const group, place.Ready());
+    RETURN_IF_ERROR(
+        group->Allreduce(data, count, request.dtype, ReductionOf(request.op)));
   }
   const double members =
       request.op == Op::kAverage ? static_cast<double>(set.ranks.size()) : 1;
-  Scale(request.dtype, request.postscale / members, count, data);
+  place.Multiply(request.dtype, request.postscale / members, count, data);
   return absl::OkStatus();
 }
 
-absl::Status Runner::Allreduce(ProcessSet& set,
-                               const std::vector<Response>& batch,
-                               const std::vector<Shared>& mine) {
+absl::Status Runner::Allreduce(Place& place, ProcessSet& set,
+                               const Batch& batch, const Own& mine) {
   Submission* const only = batch.size() == 1 ? mine.front().get() : nullptr;
-  if (only == nullptr) return ReduceFused(set, batch, mine);
+  if (only == nullptr) return ReduceFused(place, set, batch, mine);
   const size_t count = ElemsOf(only->request);
-  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*only, count));
-  Copy(only->in, count * SizeOf(only->request.dtype), out);
+  ASSIGN_OR_RETURN(std::byte* const out, place.ResultOf(*only, count));
+  place.Copy(only->in, count * SizeOf(only->request.dtype), out);
   const TimePoint begin = Clock::now();
-  RETURN_IF_ERROR(Reduce(set, only->request, count, out));
+  RETURN_IF_ERROR(Reduce(place, set, only->request, count, out));
   Note(mine, TransferOf(Kind::kAllreduce), begin);
   return absl::OkStatus();
 }
 
-absl::Status Runner::Reserve(size_t bytes) {
-  if (fusion_.size() >= bytes) return absl::OkStatus();
-  ASSIGN_OR_RETURN(fusion_, Buffer::Create(bytes));
-  return absl::OkStatus();
-}
-
-absl::Status Runner::ReduceFused(ProcessSet& set,
-                                 const std::vector<Response>& batch,
-                                 const std::vector<Shared>& mine) {
+absl::Status Runner::ReduceFused(Place& place, ProcessSet& set,
+                                 const Batch& batch, const Own& mine) {
   const Request& request = batch.front().agreed->any();
   const size_t size = SizeOf(request.dtype);
   size_t count = 0;
   for (const Response& response : batch) {
     count += ElemsOf(response.agreed->any());
   }
-  RETURN_IF_ERROR(Reserve(count * size));
+  ASSIGN_OR_RETURN(std::byte* const all, place.Reserve(count * size));
   TimePoint begin = Clock::now();
-  std::byte* at = fusion_.data();
+  std::byte* at = all;
   for (size_t i = 0; i < batch.size(); ++i) {
     const size_t bytes = ElemsOf(batch[i].agreed->any()) * size;
     if (mine[i] != nullptr) {
-      Copy(mine[i]->in, bytes, at);
+      place.Copy(mine[i]->in, bytes, at);
     } else if (bytes > 0) {
-      std::memset(at, 0, bytes);  // it has joined
+      std::memset(at, 0, bytes);  // it has joined: host memory
     }
     at += bytes;
   }
   Note(mine, kMemcpyIn, begin);
   begin = Clock::now();
-  RETURN_IF_ERROR(Reduce(set, request, count, fusion_.data()));
+  RETURN_IF_ERROR(Reduce(place, set, request, count, all));
   Note(mine, TransferOf(Kind::kAllreduce), begin);
   begin = Clock::now();
-  at = fusion_.data();
+  at = all;
   for (size_t i = 0; i < batch.size(); ++i) {
     const size_t elems = ElemsOf(batch[i].agreed->any());
     if (mine[i] != nullptr) {
-      ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine[i], elems));
-      Copy(at, elems * size, out);
+      ASSIGN_OR_RETURN(std::byte* const out, place.ResultOf(*mine[i], elems));
+      place.Copy(at, elems * size, out);
     }
     at += elems * size;
   }
@@ -290,20 +350,21 @@ absl::Status Runner::ReduceFused(ProcessSet& set,
   return absl::OkStatus();
 }
 
-absl::Status Runner::RunAdasum(ProcessSet& set, const Request& request,
+absl::Status Runner::RunAdasum(Place& place, const Request& request,
                                Submission* mine) {
   if (mine == nullptr) return absl::InternalError("adasum after a join");
   const size_t count = ElemsOf(request);
-  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, count));
+  ASSIGN_OR_RETURN(std::byte* const out, place.ResultOf(*mine, count));
   if (count == 0) return absl::OkStatus();
-  Copy(mine->in, count * SizeOf(request.dtype), out);
-  Scale(request.dtype, request.prescale, count, out);
-  RETURN_IF_ERROR(Adasum(*set.group, request.dtype, count, out));
-  Scale(request.dtype, request.postscale, count, out);
+  place.Copy(mine->in, count * SizeOf(request.dtype), out);
+  place.Multiply(request.dtype, request.prescale, count, out);
+  ASSIGN_OR_RETURN(Group* const group, place.Ready());
+  RETURN_IF_ERROR(Adasum(*group, request.dtype, count, out));
+  place.Multiply(request.dtype, request.postscale, count, out);
   return absl::OkStatus();
 }
 
-absl::Status Runner::Allgather(ProcessSet& set, const Agreed& agreed,
+absl::Status Runner::Allgather(Place& place, const Agreed& agreed,
                                Submission* mine) {
   std::vector<size_t> counts;
   for (const auto& request : agreed.requests) {
@@ -311,15 +372,15 @@ absl::Status Runner::Allgather(ProcessSet& set, const Agreed& agreed,
     counts.push_back(ElemsOf(*request));
   }
   const size_t total = SumOf(counts);
-  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, total));
+  ASSIGN_OR_RETURN(std::byte* const out, place.ResultOf(*mine, total));
   if (total == 0) return absl::OkStatus();
-  return set.group->Allgatherv(mine->in, out, counts, mine->request.dtype);
+  ASSIGN_OR_RETURN(Group* const group, place.Ready());
+  return group->Allgatherv(mine->in, out, counts, mine->request.dtype);
 }
 
 // The fused allgather's blocks are each rank's tensors, one behind the other.
-absl::Status Runner::GatherFused(ProcessSet& set,
-                                 const std::vector<Response>& batch,
-                                 const std::vector<Shared>& mine) {
+absl::Status Runner::GatherFused(Place& place, ProcessSet& set,
+                                 const Batch& batch, const Own& mine) {
   const auto bytes_of = [&](size_t tensor, size_t member) {
     const Request& request = *batch[tensor].agreed->requests[member];
     return ElemsOf(request) * SizeOf(request.dtype);
@@ -332,20 +393,19 @@ absl::Status Runner::GatherFused(ProcessSet& set,
     for (size_t m = 0; m < bytes.size(); ++m) bytes[m] += bytes_of(i, m);
   }
   const auto self = bytes.begin() + static_cast<std::ptrdiff_t>(set.member);
-  RETURN_IF_ERROR(Reserve(SumOf(bytes)));
+  ASSIGN_OR_RETURN(std::byte* const all, place.Reserve(SumOf(bytes)));
   TimePoint begin = Clock::now();
-  std::byte* const own =
-      fusion_.data() + std::accumulate(bytes.begin(), self, size_t{0});
+  std::byte* const own = all + std::accumulate(bytes.begin(), self, size_t{0});
   std::byte* at = own;
   for (size_t i = 0; i < batch.size(); ++i) {
-    Copy(mine[i]->in, bytes_of(i, set.member), at);
+    place.Copy(mine[i]->in, bytes_of(i, set.member), at);
     at += bytes_of(i, set.member);
   }
   Note(mine, kMemcpyIn, begin);
   begin = Clock::now();
   if (SumOf(bytes) > 0) {
-    RETURN_IF_ERROR(
-        set.group->Allgatherv(own, fusion_.data(), bytes, Dtype::kUint8));
+    ASSIGN_OR_RETURN(Group* const group, place.Ready());
+    RETURN_IF_ERROR(group->Allgatherv(own, all, bytes, Dtype::kUint8));
   }
   Note(mine, TransferOf(Kind::kAllgather), begin);
   begin = Clock::now();
@@ -356,14 +416,14 @@ absl::Status Runner::GatherFused(ProcessSet& set,
       mine[i]->rows.push_back(request->shape[0]);
       elems += ElemsOf(*request);
     }
-    ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine[i], elems));
+    ASSIGN_OR_RETURN(std::byte* const out, place.ResultOf(*mine[i], elems));
     outs.push_back(out);
   }
-  const std::byte* from = fusion_.data();
+  const std::byte* from = all;
   for (size_t m = 0; m < bytes.size(); ++m) {
     for (size_t i = 0; i < batch.size(); ++i) {
       const size_t part = bytes_of(i, m);
-      Copy(from, part, outs[i]);
+      place.Copy(from, part, outs[i]);
       from += part;
       outs[i] += part;
     }
@@ -372,21 +432,23 @@ absl::Status Runner::GatherFused(ProcessSet& set,
   return absl::OkStatus();
 }
 
-absl::Status Runner::Broadcast(ProcessSet& set, const Request& request,
-                               Submission* mine) {
+absl::Status Runner::Broadcast(Place& place, ProcessSet& set,
+                               const Request& request, Submission* mine) {
   const size_t count = ElemsOf(request);
-  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, count));
+  ASSIGN_OR_RETURN(std::byte* const out, place.ResultOf(*mine, count));
   if (count == 0) return absl::OkStatus();
   const auto root = static_cast<size_t>(
       std::find(set.ranks.begin(), set.ranks.end(), request.root) -
       set.ranks.begin());
-  if (root == set.member) Copy(mine->in, count * SizeOf(request.dtype), out);
-  return set.group->Broadcast(out, count, request.dtype,
-                              static_cast<int>(root));
+  if (root == set.member) {
+    place.Copy(mine->in, count * SizeOf(request.dtype), out);
+  }
+  ASSIGN_OR_RETURN(Group* const group, place.Ready());
+  return group->Broadcast(out, count, request.dtype, static_cast<int>(root));
 }
 
-absl::Status Runner::ReduceScatter(ProcessSet& set, const Request& request,
-                                   Submission* mine) {
+absl::Status Runner::ReduceScatter(Place& place, ProcessSet& set,
+                                   const Request& request, Submission* mine) {
   std::vector<size_t> counts;
   const auto members = static_cast<int64_t>(set.ranks.size());
   for (int64_t i = 0; i < members; ++i) {
@@ -394,30 +456,31 @@ absl::Status Runner::ReduceScatter(ProcessSet& set, const Request& request,
                                          RowElems(request.shape)));
   }
   const size_t count = counts[set.member];
-  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, count));
+  ASSIGN_OR_RETURN(std::byte* const out, place.ResultOf(*mine, count));
   const size_t total = SumOf(counts);
   if (total == 0) return absl::OkStatus();
   const void* in = mine->in;
   Buffer scaled;
   if (request.prescale != 1) {
     const size_t bytes = total * SizeOf(request.dtype);
-    ASSIGN_OR_RETURN(scaled, Buffer::Create(bytes));
-    Copy(in, bytes, scaled.data());
-    Scale(request.dtype, request.prescale, total, scaled.data());
+    ASSIGN_OR_RETURN(scaled, place.Make(bytes));
+    place.Copy(in, bytes, scaled.data());
+    place.Multiply(request.dtype, request.prescale, total, scaled.data());
     in = scaled.data();
   }
-  RETURN_IF_ERROR(set.group->ReduceScatterv(in, out, counts, request.dtype,
-                                            ReductionOf(request.op)));
-  Scale(request.dtype,
-        request.op == Op::kAverage
-            ? request.postscale / static_cast<double>(members)
-            : request.postscale,
-        count, out);
+  ASSIGN_OR_RETURN(Group* const group, place.Ready());
+  RETURN_IF_ERROR(group->ReduceScatterv(in, out, counts, request.dtype,
+                                        ReductionOf(request.op)));
+  place.Multiply(request.dtype,
+                 request.op == Op::kAverage
+                     ? request.postscale / static_cast<double>(members)
+                     : request.postscale,
+                 count, out);
   return absl::OkStatus();
 }
 
-absl::Status Runner::Alltoall(ProcessSet& set, const Agreed& agreed,
-                              Submission* mine) {
+absl::Status Runner::Alltoall(Place& place, ProcessSet& set,
+                              const Agreed& agreed, Submission* mine) {
   const auto row = static_cast<size_t>(RowElems(mine->request.shape));
   std::vector<size_t> sends, receives;
   for (size_t i = 0; i < set.ranks.size(); ++i) {
@@ -425,9 +488,10 @@ absl::Status Runner::Alltoall(ProcessSet& set, const Agreed& agreed,
     mine->rows.push_back(agreed.requests[i]->splits[set.member]);
     receives.push_back(static_cast<size_t>(mine->rows.back()) * row);
   }
-  ASSIGN_OR_RETURN(std::byte* const out, PlaceResult(*mine, SumOf(receives)));
-  return set.group->Alltoallv(mine->in, sends, out, receives,
-                              mine->request.dtype);
+  ASSIGN_OR_RETURN(std::byte* const out,
+                   place.ResultOf(*mine, SumOf(receives)));
+  ASSIGN_OR_RETURN(Group* const group, place.Ready());
+  return group->Alltoallv(mine->in, sends, out, receives, mine->request.dtype);
 }
 
 absl::Status Runner::AddSet(const Response& response, Submission* mine) {

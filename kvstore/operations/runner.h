@@ -12,7 +12,10 @@
 #include "base/mutex.h"
 #include "kvstore/collective/collective.h"
 #include "kvstore/operations/coded.h"
+#include "kvstore/operations/device_groups.h"
+#include "kvstore/operations/devices.h"
 #include "kvstore/operations/negotiation.h"
+#include "kvstore/operations/place.h"
 #include "kvstore/operations/queue.h"
 #include "kvstore/timeline.h"
 
@@ -22,7 +25,9 @@ namespace telegrad::operations {
 // `queue`, where it takes requests from and says how they ended.
 class Runner {
  public:
-  Runner(std::unique_ptr<Group> world, Queue& queue);
+  // `devices` of this process, and `groups` of all ranks' devices.
+  Runner(std::unique_ptr<Group> world, Queue& queue, Devices& devices,
+         DeviceGroups groups);
 
   Group& world() { return *sets_.at(0).group; }
   // Batches of Fuse, in the order of all ranks. An error is one of the group,
@@ -40,7 +45,10 @@ class Runner {
   // Waits for what runs beside this thread.
   void Drain();
   // The other ranks hear that this one does no more.
-  void Close() { sets_.clear(); }
+  void Close() {
+    groups_.Close();
+    sets_.clear();
+  }
 
  private:
   using Shared = std::shared_ptr<Submission>;
@@ -50,38 +58,46 @@ class Runner {
     size_t member = 0;  // this rank
   };
 
-  absl::Status Allreduce(ProcessSet& set, const std::vector<Response>& batch,
-                         const std::vector<Shared>& mine);
-  absl::Status ReduceFused(ProcessSet& set, const std::vector<Response>& batch,
-                           const std::vector<Shared>& mine);
-  absl::Status Reduce(ProcessSet& set, const Request& request, size_t count,
-                      std::byte* data);
-  absl::Status RunAdasum(ProcessSet& set, const Request& request,
+  using Batch = std::vector<Response>;
+  using Own = std::vector<Shared>;
+
+  absl::Status Allreduce(Place& place, ProcessSet& set, const Batch& batch,
+                         const Own& mine);
+  absl::Status ReduceFused(Place& place, ProcessSet& set, const Batch& batch,
+                           const Own& mine);
+  absl::Status Reduce(Place& place, const ProcessSet& set,
+                      const Request& request, size_t count, std::byte* data);
+  absl::Status RunAdasum(Place& place, const Request& request,
                          Submission* mine);
-  absl::Status Allgather(ProcessSet& set, const Agreed& agreed,
+  absl::Status Allgather(Place& place, const Agreed& agreed, Submission* mine);
+  absl::Status GatherFused(Place& place, ProcessSet& set, const Batch& batch,
+                           const Own& mine);
+  absl::Status Broadcast(Place& place, ProcessSet& set, const Request& request,
                          Submission* mine);
-  absl::Status GatherFused(ProcessSet& set, const std::vector<Response>& batch,
-                           const std::vector<Shared>& mine);
-  absl::Status Broadcast(ProcessSet& set, const Request& request,
-                         Submission* mine);
-  absl::Status ReduceScatter(ProcessSet& set, const Request& request,
-                             Submission* mine);
-  absl::Status Alltoall(ProcessSet& set, const Agreed& agreed,
+  absl::Status ReduceScatter(Place& place, ProcessSet& set,
+                             const Request& request, Submission* mine);
+  absl::Status Alltoall(Place& place, ProcessSet& set, const Agreed& agreed,
                         Submission* mine);
   absl::Status AddSet(const Response& response, Submission* mine);
-  absl::Status RunBatch(ProcessSet& set, const std::vector<Response>& batch,
-                        const std::vector<Shared>& mine);
-  absl::Status RunOne(ProcessSet& set, const Response& response,
+  absl::Status RunBatch(ProcessSet& set, const Batch& batch, const Own& mine);
+  absl::Status RunOnDevices(ProcessSet& set, const Batch& batch,
+                            const Own& mine);
+  absl::Status RunThroughHost(ProcessSet& set, const Batch& batch,
+                              const Own& mine);
+  absl::Status RunIn(Place& place, ProcessSet& set, const Batch& batch,
+                     const Own& mine);
+  absl::Status RunOne(Place& place, ProcessSet& set, const Response& response,
                       Submission* mine);
-  absl::Status Reserve(size_t bytes);
   void FinishCoded(const Shared& mine, TimePoint begin,
                    const absl::Status& status);
   // Any thread.
   void Note(const std::vector<Shared>& mine, const char* what, TimePoint begin);
 
   Queue& queue_;
+  Devices& devices_;
   const int rank_;
   std::map<int, ProcessSet> sets_;
+  DeviceGroups groups_;
   Buffer fusion_;
   Timeline timeline_;
   Mutex mutex_;

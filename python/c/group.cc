@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<size_t>> CountsOf(const char* what,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
-    telegrad_job* job, bool sends) {
+    telegrad_job* job, bool sends, GroupOptions* made_by) {
   if (job == nullptr) return absl::InvalidArgumentError("job is null");
   RETURN_IF_ERROR(job->owner().Check());
   WorkerGroup* const workers = job->group();
@@ -136,6 +136,7 @@ absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
   GroupOptions options = GroupOptionsOf(*workers);
   options.sends = sends;
   options.allreduce = job->allreduce();
+  if (made_by != nullptr) *made_by = options;
   const std::string name = absl::StrCat("group ", job->NextGroup());
   absl::StatusOr<std::unique_ptr<Group>> connected =
       Group::Make(options, [&](const std::string& mine, auto) {

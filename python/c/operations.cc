@@ -1,5 +1,6 @@
 #include "kvstore/operations/operations.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -82,10 +83,19 @@ int64_t ResultElems(const ops::Request& request, int64_t in_elems) {
   return keeps ? in_elems : -1;
 }
 
+// In host memory aligned to its type.
+absl::Status CheckArray(const telegrad_tensor& tensor) {
+  return tensor.device < 0
+             ? telegrad::c::CheckHostTensor(tensor, "operations")
+             : telegrad::c::CheckTensor(tensor, /*has_data=*/true);
+}
+
 absl::Status FillTensors(const telegrad_operation_request& request,
                          ops::Submission* to) {
-  RETURN_IF_ERROR(telegrad::c::CheckHostTensor(request.in, "operations"));
+  RETURN_IF_ERROR(CheckArray(request.in));
   to->request.dtype = static_cast<Dtype>(request.in.dtype);
+  to->request.device = std::max(request.in.device, ops::kHostMemory);
+  to->stream = {reinterpret_cast<void*>(request.in.stream)};
   const std::vector<int64_t>& shape = to->request.shape;
   RETURN_IF_ERROR(ops::CheckShape(shape));
   const int64_t elems = ops::NumElems(shape);
@@ -96,7 +106,12 @@ absl::Status FillTensors(const telegrad_operation_request& request,
   }
   to->in = request.in.data;
   if (request.out.data == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(telegrad::c::CheckHostTensor(request.out, "operations"));
+  RETURN_IF_ERROR(CheckArray(request.out));
+  if (request.out.device != request.in.device) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("out on device ", request.out.device, " and in on ",
+                     request.in.device, ": both are where the result is"));
+  }
   const int64_t wanted = ResultElems(to->request, elems);
   if (request.out.dtype != request.in.dtype ||
       (wanted >= 0 && request.out.num_elems != wanted)) {
@@ -146,8 +161,9 @@ absl::StatusOr<int64_t> Submit(telegrad_operations* operations,
 absl::Status Create(telegrad_job* job, const telegrad_operations_options* given,
                     std::unique_ptr<telegrad_operations>* operations) {
   ASSIGN_OR_RETURN(ops::Options options, OptionsOf(given));
-  ASSIGN_OR_RETURN(std::unique_ptr<telegrad::Group> world,
-                   telegrad::c::ConnectGroup(job, /*sends=*/false));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<telegrad::Group> world,
+      telegrad::c::ConnectGroup(job, /*sends=*/false, &options.device_group));
   options.timeout = job->options().operation_timeout;
   auto made = std::make_unique<telegrad_operations>();
   made->verdict = job->verdict();

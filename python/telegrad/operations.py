@@ -1,4 +1,4 @@
-"""Asynchronous operations of a job's workers, as Horovod's, of arrays in host memory."""
+"""Asynchronous operations of a job's workers, as Horovod's."""
 from __future__ import annotations
 
 import os
@@ -96,9 +96,11 @@ class Operations:
         Args:
             kind: "allreduce", "allgather", "broadcast", "reducescatter", "alltoall",
                 "barrier", "join".
-            array: this worker's input; None of a barrier and a join.
+            array: this worker's input, in host memory or, on all workers alike, on a GPU;
+                None of a barrier and a join.
             name: by which workers find it; not that of one under way.
-            out: gets the result, and may be `array`; None: the library keeps it.
+            out: gets the result, where `array` is, and may be it; None: the library keeps
+                it.
             shape: instead of the array's own; the first dimension is split and joined.
             op: of reductions: "sum", "min", "max", "product", "average", "adasum".
             prescale, postscale: factors of inputs of a reduction, and of its result.
@@ -180,8 +182,8 @@ class Operations:
                 raise Timeout(f"operation {handle} has not ended in {timeout} s")
 
     def result(self, handle: int) -> "Tuple[int, int]":
-        """Address and number of elements of the result of `handle`, which has ended; both
-        stay until `release`."""
+        """Address, in the memory that `array` was in, and number of elements of the result
+        of `handle`, which has ended; both stay until `release`."""
         data, num = c_void_p(), c_int64()
         call("operations_result", self.handle, handle, byref(data), byref(num), None)
         return data.value or 0, num.value

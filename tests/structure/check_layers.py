@@ -37,7 +37,8 @@ BELOW["kvstore/job/flight"] = ("transport", "base")
 BELOW["kvstore/job/path"] = ("kvstore/job/control", "kvstore/job/flight", "transport", "topology",
                              "base")
 BELOW["kvstore/collective"] = ("transport", "kernels", "base")
-BELOW["kvstore/operations"] = ("kvstore", "kvstore/collective", "kernels", "base")
+BELOW["kvstore/operations"] = ("kvstore", "kvstore/collective", "kvstore/engine/device",
+                               "kvstore/job/path", "kernels", "base")
 BELOW["kvstore"] += ("kvstore/job", "kvstore/collective")
 ENGINE = ("kvstore", "compression", "topology", "kernels", "base")
 BELOW["kvstore/engine/device"] = ENGINE

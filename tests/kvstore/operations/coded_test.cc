@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "tests/kvstore/cluster.h"
+#include "tests/kvstore/gpu.h"
+#include "tests/kvstore/operations/device_rank.h"
 #include "tests/kvstore/operations/operations_ranks.h"
 
 // Allreduces with a codec, by a store of the same workers.
@@ -280,6 +282,52 @@ TEST(CodedAllreduceOf2Ranks, EndsBeforeTheOperationsDo) {
     EXPECT_EQ(*static_cast<const float*>(mine->result), 2);
   }
 }
+
+// Means of three steps, with factors; in place in the last one.
+std::vector<std::vector<float>> MeansOf(Operations& operations, int device) {
+  std::vector<std::vector<float>> means;
+  DeviceRank rank(device);
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<float> values = GradientOf(operations.rank(), step, 1);
+    auto wanted = WantCoded("x", values, "2bit:0.25");
+    wanted->request.op = Op::kAverage;
+    wanted->request.prescale = step == 1 ? 1 : 2;
+    wanted->request.postscale = .75;
+    wanted = rank.Move(wanted, values);
+    if (step == 2) {
+      wanted->out = const_cast<void*>(wanted->in);
+      wanted->out_elems = values.size();
+    }
+    const auto handle = operations.Submit(wanted);
+    EXPECT_THAT(handle, IsOk());
+    if (!handle.ok()) return means;
+    means.push_back(rank.ResultOf<float>(operations, *handle));
+  }
+  return means;
+}
+
+class CodedMemory : public ::testing::TestWithParam<int> {};
+
+TEST_P(CodedMemory, HasTheBitsOfHostMemory) {
+  if (GetParam() >= 0) HasGpu();
+  if (IsSkipped()) return;
+  std::vector<std::vector<float>> expected;
+  for (const int device : {operations::kHostMemory, GetParam()}) {
+    RunCoded(2, [&](Operations& operations, const KVStore&) {
+      const auto means = MeansOf(operations, device);
+      if (operations.rank() > 0) return;
+      if (device == operations::kHostMemory) expected = means;
+      EXPECT_EQ(means, expected);
+    });
+    EXPECT_EQ(expected.size(), 3u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, CodedMemory,
+                         ::testing::Values(operations::kEmulatedMemory, 0),
+                         [](const auto& setting) {
+                           return setting.param < 0 ? "Emulated" : "OnAGpu";
+                         });
 
 }  // namespace
 }  // namespace telegrad::testing

@@ -15,8 +15,16 @@ _WIDER = {torch.int16: torch.int32}  # in which it is added
 _ADDING = ("allreduce", "reducescatter")
 
 
+class _Memory:
+    """Of a GPU, for torch."""
+
+    def __init__(self, pointer: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"data": (pointer, False), "shape": (size,),
+                                         "typestr": "|u1", "version": 2}
+
+
 class _Tensor(Wire):
-    """In host memory, of one of the library's types.
+    """Of one of the library's types, in host memory or a GPU's.
 
     Args:
         tensor: contiguous.
@@ -32,7 +40,9 @@ class _Tensor(Wire):
             raise UsageError("Tensor is required to be contiguous.")
         self._tensor, self._like = tensor, like
         self._out: Any = out
-        sent = tensor.detach().to("cpu")
+        sent = tensor.detach()
+        if sent.device.type not in ("cpu", "cuda"):
+            sent = sent.to("cpu")
         if kind in _ADDING:
             if tensor.dtype not in (*_TYPES, *_WIDER):
                 raise UsageError(f"Tensor type {tensor.type()} is not supported.")
@@ -56,9 +66,14 @@ class _Tensor(Wire):
         return self._out
 
     def made(self, rows: List[int], pointer: int, elems: int) -> Any:
-        wire = torch.empty(elems, dtype=self.sent.dtype)
-        if elems:
-            ctypes.memmove(wire.data_ptr(), pointer, elems * wire.element_size())
+        wire = torch.empty(elems, dtype=self.sent.dtype, device=self.sent.device)
+        size = elems * wire.element_size()
+        if size and wire.is_cuda:  # the library's memory goes when this returns
+            wire.view(torch.uint8).copy_(
+                torch.as_tensor(_Memory(pointer, size), device=wire.device))
+            torch.cuda.current_stream(wire.device).synchronize()
+        elif size:
+            ctypes.memmove(wire.data_ptr(), pointer, size)
         found = self._typed(wire).reshape(sum(rows), *self._tensor.shape[1:]).to(
             self._tensor.device, self._tensor.dtype)
         return found if self._like is None else (found, torch.tensor(rows).to(self._like))
