@@ -21,6 +21,8 @@ enum class Aggregation : uint8_t {
   kLocal,  // one machine
   kRing,
   kRecursiveDoubling,
+  kHalvingDoubling,
+  kTree,
   kColocatedServers,  // each machine serves a share: scatter, reduce,
                       // all-gather
   kDedicatedServers,
@@ -30,6 +32,8 @@ inline constexpr Aggregation kAggregations[] = {
     Aggregation::kLocal,
     Aggregation::kRing,
     Aggregation::kRecursiveDoubling,
+    Aggregation::kHalvingDoubling,
+    Aggregation::kTree,
     Aggregation::kColocatedServers,
     Aggregation::kDedicatedServers,
     Aggregation::kAllGather,

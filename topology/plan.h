@@ -15,6 +15,7 @@
 #include "topology/fact.h"
 #include "topology/machine.h"
 #include "topology/profiles.h"
+#include "topology/sums.h"
 
 namespace telegrad {
 
@@ -92,6 +93,9 @@ struct PlanRequest {
   // The host of each worker process of a run, by rank. Processes with the same
   // name share that host's memory.
   std::vector<std::string> worker_hosts = {};
+  // The link is between any two workers: an emulated one.
+  bool is_link_of_each_worker = false;
+  double link_latency_s = 0;       // the emulated link's
   Constraint<bool> tier_one = {};  // workers of a host sum first
   Constraint<Aggregation> aggregation = {};
   Constraint<int> connections = {};
@@ -155,6 +159,7 @@ struct Decision {
     kLink,  // the rate that is predicted with
     kHierarchy,
     kTierOne,  // whether worker processes of a host sum first
+    kSums,     // how groups of all workers sum
     kCodec,
     kConnections,
     kChunk,
@@ -178,6 +183,10 @@ struct Plan {
   // By worker the rank that pushes for all of its host, the lowest there, where
   // workers of a host sum first. Empty: each pushes for itself.
   std::vector<int> pushers = {};
+  // By worker a number of its host, for groups; empty: each has its own.
+  std::vector<int> hosts = {};
+  // How groups of all workers sum; none of one worker.
+  std::vector<SumRange> sums = {};
   int workers = 1;
   int servers = 0;
   int mtu = 0;          // bytes, smallest of all ports; 0: unknown

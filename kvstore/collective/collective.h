@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "topology/sums.h"
 #include "transport/transport.h"
 
 // Dense collectives over any transport. docs/collectives.md has algorithms and
@@ -67,7 +68,9 @@ struct GroupOptions {
   // By rank a number of its host; empty: each has its own. Equal on all ranks.
   std::vector<int> hosts = {};
   // What allreduce takes where a call asks for kAuto; equal on all ranks.
+  // kAuto: what `sums`, a plan's, has for the size; none: what the model has.
   CollectiveAlgorithm allreduce = CollectiveAlgorithm::kAuto;
+  std::vector<SumRange> sums = {};
   // Whether ranks send and receive point to point, which takes a thread and an
   // address more; equal on all.
   bool sends = false;

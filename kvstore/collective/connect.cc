@@ -25,9 +25,10 @@ std::string SettingsOf(const GroupOptions& options) {
       " latency_s ", options.latency_s, " bytes_per_s ", options.bytes_per_s,
       " host_latency_s ", options.host_latency_s, " host_bytes_per_s ",
       options.host_bytes_per_s, " hosts ", absl::StrJoin(options.hosts, ","),
-      " allreduce ", ToString(options.allreduce), " connections ",
-      NumConnections(options.transport), " sends ", options.sends,
-      " encryption ", Name(options.transport.encryption));
+      " allreduce ", ToString(options.allreduce), " sums ",
+      ToText(options.sums), " connections ", NumConnections(options.transport),
+      " sends ", options.sends, " encryption ",
+      Name(options.transport.encryption));
 }
 
 absl::Status CheckOptions(const GroupOptions& options) {

@@ -56,8 +56,6 @@ Schedule HalvingDoubling(const Place& place, const Reduction& reduction);
 // A binary tree, the children of i are 2i + 1 and 2i + 2, which sums: own,
 // left, right. Rank 0 gives the sum back by the same way.
 Schedule TreeAllreduce(const Place& place, const Reduction& reduction);
-// Pieces of trees: each rank hands one on when it has all of it.
-size_t TreePieceBytes(size_t chunk_bytes, size_t bytes);
 Schedule TreeBroadcast(const Place& place, std::byte* data, size_t bytes,
                        int root);
 

@@ -77,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Group>> Split(Mesh& mesh,
   options.rank = static_cast<int>(self - ranks.begin());
   options.world_size = static_cast<int>(ranks.size());
   options.hosts.clear();
+  options.sums.clear();  // which are those of all ranks
   for (const int rank : ranks) {
     if (mesh.options().hosts.empty()) break;
     options.hosts.push_back(mesh.options().hosts[rank]);

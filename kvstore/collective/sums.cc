@@ -1,3 +1,5 @@
+#include "topology/sums.h"
+
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -312,12 +314,6 @@ Schedule TwoLevelAllreduce(const Place& place, const Reduction& reduction,
       schedule, within, parts, within.rank, n - 1, [&](int) { return share; },
       mark);
   return schedule;
-}
-
-size_t TreePieceBytes(size_t chunk_bytes, size_t bytes) {
-  constexpr size_t kPieces = 16;
-  constexpr size_t kLeast = size_t{16} << 10;
-  return std::min(chunk_bytes, std::max(kLeast, bytes / kPieces));
 }
 
 Schedule TreeBroadcast(const Place& in_chunks, std::byte* data, size_t bytes,

@@ -31,6 +31,7 @@ GroupOptions DeviceGroups::MadeFor(int device) const {
   options.backend = backend_;
   options.device = device;
   options.hosts.clear();
+  options.sums.clear();
   options.allreduce = CollectiveAlgorithm::kAuto;
   options.sends = false;
   return options;

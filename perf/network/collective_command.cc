@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/collective/choose.h"
@@ -172,10 +173,12 @@ absl::Status SettleAlgorithm(Options& options) {
   if (options.network.path.given == nullptr) return absl::OkStatus();
   const GivenPlan& given = *options.network.path.given;
   const Aggregation way = given.plan.aggregation;
-  const std::string name = way == Aggregation::kRing ? "ring"
-                           : way == Aggregation::kRecursiveDoubling
-                               ? "recursive_doubling"
-                               : "";
+  std::string name;
+  for (const Aggregation each :
+       {Aggregation::kRing, Aggregation::kRecursiveDoubling,
+        Aggregation::kHalvingDoubling, Aggregation::kTree}) {
+    if (each == way) name = absl::StrReplaceAll(Name(way), {{"-", "_"}});
+  }
   if (way == Aggregation::kLocal) return absl::OkStatus();
   if (name.empty()) {
     return absl::InvalidArgumentError(

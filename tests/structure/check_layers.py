@@ -36,7 +36,7 @@ BELOW["kvstore/job/control"] = ("kvstore/job/launch", "transport", "base")
 BELOW["kvstore/job/flight"] = ("transport", "base")
 BELOW["kvstore/job/path"] = ("kvstore/job/control", "kvstore/job/flight", "transport", "topology",
                              "base")
-BELOW["kvstore/collective"] = ("transport", "kernels", "base")
+BELOW["kvstore/collective"] = ("transport", "topology", "kernels", "base")
 BELOW["kvstore/operations"] = ("kvstore", "kvstore/collective", "kvstore/engine/device",
                                "kvstore/job/path", "kernels", "base")
 BELOW["kvstore"] += ("kvstore/job", "kvstore/collective")

@@ -68,13 +68,16 @@ class PlanByFile(SystemTest):
                 "5", "--check", "--json", "--plan", "plan.json"]
         raw = {}
         for way, algorithm in (("ring", "ring"),
-                               ("recursive-doubling", "recursive_doubling")):
+                               ("recursive-doubling", "recursive_doubling"),
+                               ("halving-doubling", "halving_doubling"),
+                               ("tree", "tree")):
             self.plan("--aggregation", way)
             row = self.perf(*args)
             self.assertEqual(row["algorithm"], algorithm)
             raw[way] = row["wire_bytes"]
         # Of 4 ranks: 2 * 3/4 of the data, or twice the data.
         self.assertGreater(raw["recursive-doubling"], 1.2 * raw["ring"])
+        self.assertAlmostEqual(raw["halving-doubling"] / raw["ring"], 1, 1)
         self.plan("--aggregation", "dedicated-servers")
         self.refused(args, ["dedicated-servers", "--aggregation ring"], program=PERF)
 

@@ -47,6 +47,11 @@ TEST(Pipeline, DenseTakesTheBytesOfTheFormulas) {
   EXPECT_NEAR(
       Seconds(Aggregation::kRecursiveDoubling, cluster, DenseCost(cluster)),
       3 * whole, 1e-6);
+  EXPECT_NEAR(
+      Seconds(Aggregation::kHalvingDoubling, cluster, DenseCost(cluster)),
+      2 * 7.0 / 8 * whole, 1e-6);
+  EXPECT_NEAR(Seconds(Aggregation::kTree, cluster, DenseCost(cluster)),
+              3 * whole, 1e-6);
   EXPECT_EQ(Seconds(Aggregation::kLocal, cluster, DenseCost(cluster)), 0);
 }
 
@@ -59,9 +64,13 @@ TEST(Pipeline, LatencyCountsOnceARound) {
   };
   EXPECT_NEAR(seconds(Aggregation::kRing), 14e-3, 1e-9);
   EXPECT_NEAR(seconds(Aggregation::kRecursiveDoubling), 3e-3, 1e-9);
+  EXPECT_NEAR(seconds(Aggregation::kHalvingDoubling), 6e-3, 1e-9);
+  EXPECT_NEAR(seconds(Aggregation::kTree), 6e-3, 1e-9);
   EXPECT_NEAR(seconds(Aggregation::kColocatedServers), 2e-3, 1e-9);
   EXPECT_NEAR(seconds(Aggregation::kAllGather), 7e-3, 1e-9);
   cluster.workers = 6;  // folds to 4 and back
+  EXPECT_NEAR(seconds(Aggregation::kHalvingDoubling), 6e-3, 1e-9);
+  EXPECT_NEAR(seconds(Aggregation::kTree), 4e-3, 1e-9);
   EXPECT_NEAR(seconds(Aggregation::kRecursiveDoubling), 4e-3, 1e-9);
 }
 
@@ -221,10 +230,13 @@ Job RandomJob(Random& random) {
   return job;
 }
 
-constexpr Aggregation kAll[] = {
-    Aggregation::kRing, Aggregation::kRecursiveDoubling,
-    Aggregation::kColocatedServers, Aggregation::kDedicatedServers,
-    Aggregation::kAllGather};
+constexpr Aggregation kAll[] = {Aggregation::kRing,
+                                Aggregation::kRecursiveDoubling,
+                                Aggregation::kHalvingDoubling,
+                                Aggregation::kTree,
+                                Aggregation::kColocatedServers,
+                                Aggregation::kDedicatedServers,
+                                Aggregation::kAllGather};
 
 TEST(PipelineProperty, MoreIsNeverFaster) {
   Random random(1);
@@ -248,7 +260,10 @@ TEST(PipelineProperty, MoreIsNeverFaster) {
     more = job;
     more.codec.push_bits *= 2;
     EXPECT_GE(seconds(more), before * (1 - 1e-12)) << "bits, " << Name(how);
-    if (how == Aggregation::kRecursiveDoubling) continue;  // 6 > 8 machines
+    if (how == Aggregation::kRecursiveDoubling ||
+        how == Aggregation::kHalvingDoubling) {
+      continue;  // 6 > 8 machines
+    }
     // More machines do share the encoding of replies.
     job.codec.reply_encode_s = 0;
     more = job;

@@ -283,7 +283,7 @@ TEST_F(PlanFile, IsRefusedWhereItIsDamagedOrOfAnotherVersion) {
   EXPECT_THAT(with("schema", "telegrad-plan-9"),
               StatusIs(StatusCode::kInvalidArgument,
                        "'schema' is 'telegrad-plan-9', this version reads "
-                       "telegrad-plan-1"));
+                       "telegrad-plan-2"));
   EXPECT_THAT(with("connections", 7),
               StatusIs(StatusCode::kInvalidArgument, "it was changed"));
   EXPECT_THAT(with("tensors", "none"),

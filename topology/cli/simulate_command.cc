@@ -72,7 +72,8 @@ void DeclareTraining(CLI::App& app, SimulateFlags& flags) {
                  "of a step without communication; wins over --images-per-s");
   number("--codec", scenario.codec, "none or a codec of the calibration");
   number("--aggregation", scenario.aggregation,
-         "auto, ring, recursive-doubling, co-located-servers, "
+         "auto, ring, recursive-doubling, halving-doubling, tree, "
+         "co-located-servers, "
          "dedicated-servers, all-gather");
   number("--element-bits", scenario.element_bits,
          "of a gradient's elements without a codec");

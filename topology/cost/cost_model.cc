@@ -33,6 +33,10 @@ const char* Name(Aggregation aggregation) {
       return "ring";
     case Aggregation::kRecursiveDoubling:
       return "recursive-doubling";
+    case Aggregation::kHalvingDoubling:
+      return "halving-doubling";
+    case Aggregation::kTree:
+      return "tree";
     case Aggregation::kColocatedServers:
       return "co-located-servers";
     case Aggregation::kDedicatedServers:

@@ -34,6 +34,12 @@ class Builder {
         case Aggregation::kRecursiveDoubling:
           RecursiveDoubling();
           break;
+        case Aggregation::kHalvingDoubling:
+          HalvingDoubling();
+          break;
+        case Aggregation::kTree:
+          Tree();
+          break;
         case Aggregation::kColocatedServers:
           Colocated();
           break;
@@ -139,6 +145,31 @@ class Builder {
         std::bit_width(count) - 1 + (std::has_single_bit(count) ? 0 : 2);
     AddRounds(rounds, rounds * codec_.push_bits / 8);
     AddReduction(rounds);
+    AddCodec(codec_.decode_s);
+  }
+
+  void HalvingDoubling() {
+    pipeline_.is_chunked = false;
+    AddCodec(codec_.encode_s);
+    const auto count = static_cast<unsigned>(cluster_.workers);
+    const double power = std::bit_floor(count);
+    const double folds = std::has_single_bit(count) ? 0 : 1;  // as above
+    const double halves = (power - 1) / power;
+    AddRounds(2 * (std::log2(power) + folds),
+              2 * (halves + folds) * codec_.push_bits / 8);
+    AddReduction(halves + folds);
+    AddCodec(codec_.decode_s);
+  }
+
+  // An inner machine sends to its parent and to two children, of which it adds
+  // what they have.
+  void Tree() {
+    pipeline_.is_chunked = false;
+    AddCodec(codec_.encode_s);
+    const double depth =
+        std::bit_width(static_cast<unsigned>(cluster_.workers)) - 1;
+    AddRounds(2 * depth, std::min(workers_ - 1, 3.0) * codec_.push_bits / 8);
+    AddReduction(std::min(workers_ - 1, 2.0));
     AddCodec(codec_.decode_s);
   }
 

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "topology/planner/network.h"
 #include "topology/planner/rails.h"
+#include "topology/planner/sums.h"
 #include "topology/planner/tier_one.h"
 #include "topology/sha256.h"
 
@@ -287,6 +288,7 @@ absl::StatusOr<Plan> ObeyGiven(std::span<const Machine* const> machines,
                                const PlanRequest& request) {
   RETURN_IF_ERROR(GivenCheck(machines, request).CheckPath());
   Plan plan = request.given->plan;
+  plan.hosts = HostsOf(request);
   for (Decision& each : plan.decisions) {
     each.why =
         absl::StrCat(request.given->by, each.why.empty() ? "" : "; ", each.why);

@@ -16,6 +16,7 @@
 #include "topology/planner/network.h"
 #include "topology/planner/rails.h"
 #include "topology/planner/summary.h"
+#include "topology/planner/sums.h"
 #include "topology/planner/tier_one.h"
 #include "topology/sha256.h"
 
@@ -95,13 +96,18 @@ std::string Canonical(const MachinePlan& machine) {
 
 std::string PlanFacts(const Plan& plan) {
   std::string text =
-      absl::StrCat("plan-2 ", Name(plan.network), " ", plan.transport, " ",
+      absl::StrCat("plan-3 ", Name(plan.network), " ", plan.transport, " ",
                    plan.tls, " ", Name(plan.aggregation), " ",
                    plan.is_hierarchical ? 1 : 0, " ", plan.workers, " ",
                    plan.servers, " ", plan.mtu, " ", plan.connections, "\n");
   if (!plan.pushers.empty()) {
     absl::StrAppend(&text, "pushers ", absl::StrJoin(plan.pushers, " "), "\n");
   }
+  if (!plan.sums.empty()) absl::StrAppend(&text, "sums");
+  for (const SumRange& each : plan.sums) {
+    absl::StrAppend(&text, " ", Name(each.way), " ", each.up_to_bytes);
+  }
+  if (!plan.sums.empty()) absl::StrAppend(&text, "\n");
   for (const TensorPlan& each : plan.tensors) {
     absl::StrAppend(&text, each.name, " ", each.elems, " ", each.codec, " ",
                     each.chunk_bytes, " ", each.priority, "\n");
@@ -272,6 +278,7 @@ absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
   ChooseTierOne(request, &plan);
   plan.link_bytes_per_s = kBytesPerGbit * LeastGbps(sorted, request, plan);
+  ChooseSumsOfWorkers(request, &plan);
   ChooseSmallNumbers(sorted, request, &plan);
   SummarisePath(&plan);
   plan.digest = Sha256Hex(PlanFacts(plan));
@@ -287,6 +294,7 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
   const Estimate estimate = MakeEstimate(calibration, request, &plan);
   RETURN_IF_ERROR(ChooseExchange(calibration, request, estimate, &plan));
+  ChooseSumsOfMachines(request, estimate.cluster, &plan);
   ChooseSmallNumbers(sorted, request, &plan);
   SummarisePath(&plan);
   SummariseExchange(request, &plan);

@@ -63,6 +63,15 @@ absl::Status CheckRanges(const Plan& plan) {
   return absl::OkStatus();
 }
 
+void ReadRanks(JsonFields& json, const char* name, std::vector<int>& ranks) {
+  for (const Json& each : json.List(name)) {
+    ranks.push_back(each.is_number_unsigned() &&
+                            each.get<uint64_t>() < kMaxRanks
+                        ? each.get<int>()
+                        : -1);
+  }
+}
+
 absl::StatusOr<Plan> PlanOf(const Json& json) {
   if (!json.is_object()) {
     return absl::InvalidArgumentError("it is no plan: not a JSON object");
@@ -81,12 +90,16 @@ absl::StatusOr<Plan> PlanOf(const Json& json) {
   fields.Read("tls", plan.tls);
   fields.ReadName("aggregation", plan.aggregation, Aggregation::kAllGather);
   fields.Read("hierarchical", plan.is_hierarchical);
-  for (const Json& each : fields.List("pushers")) {
-    plan.pushers.push_back(each.is_number_unsigned() &&
-                                   each.get<uint64_t>() < kMaxRanks
-                               ? each.get<int>()
-                               : -1);
-  }
+  ReadRanks(fields, "pushers", plan.pushers);
+  ReadRanks(fields, "hosts", plan.hosts);
+  fields.Each("sums", JsonFields::kAny, [&](JsonFields& each) {
+    SumRange& range = plan.sums.emplace_back();
+    each.ReadName("algorithm", range.way, SumWay::kTwoLevel);
+    range.up_to_bytes = kAnySize;
+    int64_t bytes = -1;
+    if (each.Has("up_to_bytes")) each.Read("up_to_bytes", bytes);
+    if (bytes >= 0) range.up_to_bytes = static_cast<uint64_t>(bytes);
+  });
   fields.Read("workers", plan.workers);
   fields.Read("servers", plan.servers);
   fields.Read("mtu", plan.mtu);

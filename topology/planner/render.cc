@@ -86,9 +86,9 @@ void AppendTensors(const Plan& plan, std::string* text) {
 
 const char* Name(Decision::Kind what) {
   constexpr const char* kNames[] = {
-      "network",     "cards",        "memory",   "aggregation",
-      "link",        "hierarchical", "tier1",    "compression",
-      "connections", "chunk",        "priority", "advice"};
+      "network",      "cards",    "memory", "aggregation", "link",
+      "hierarchical", "tier1",    "sums",   "compression", "connections",
+      "chunk",        "priority", "advice"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -111,6 +111,8 @@ std::string PlanToJson(const Plan& plan) {
                {"aggregation", Name(plan.aggregation)},
                {"hierarchical", plan.is_hierarchical},
                {"pushers", plan.pushers},
+               {"hosts", plan.hosts},
+               {"sums", Json::array()},
                {"workers", plan.workers},
                {"servers", plan.servers},
                {"mtu", plan.mtu},
@@ -124,6 +126,11 @@ std::string PlanToJson(const Plan& plan) {
                {"warnings", plan.warnings},
                {"tensors", Json::array()},
                {"machines", Json::array()}};
+  for (const SumRange& each : plan.sums) {
+    Json range = {{"algorithm", Name(each.way)}};
+    if (each.up_to_bytes != kAnySize) range["up_to_bytes"] = each.up_to_bytes;
+    json["sums"].push_back(std::move(range));
+  }
   for (const Decision& each : plan.decisions) {
     json["decisions"].push_back({{"what", Name(each.what)},
                                  {"choice", each.choice},

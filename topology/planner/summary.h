@@ -4,7 +4,7 @@
 
 namespace telegrad {
 
-inline constexpr char kPlanSchema[] = "telegrad-plan-1";
+inline constexpr char kPlanSchema[] = "telegrad-plan-2";
 
 // Adds what all of the plan says: of the path cards and memory, of the exchange
 // chunks and priority. Each brings the decisions in order.

@@ -76,6 +76,9 @@ absl::StatusOr<Plan> PlanForAll(Job& job, const PathOptions& options,
     }
   }
   ASSIGN_OR_RETURN(basis, RequestPath(members, options.given));
+  basis.request.is_link_of_each_worker = options.transport.link_bytes_per_s > 0;
+  basis.request.link_gbps = 8e-9 * options.transport.link_bytes_per_s;
+  basis.request.link_latency_s = options.transport.link_latency_s;
   for (const std::string& note : basis.notes) LogWarning("plan: ", note);
   return MakePath(basis);
 }

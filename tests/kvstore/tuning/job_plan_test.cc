@@ -277,7 +277,7 @@ TEST(ExchangePlan, GivesTensorsWhatItDecides) {
 TEST(ExchangePlan, RefusesWhatIsNoPlan) {
   for (const std::string& text :
        {std::string(), std::string(100000, '['), std::string("{}"),
-        std::string(R"({"schema":"telegrad-plan-1"})")}) {
+        std::string(R"({"schema":"telegrad-plan-2"})")}) {
     ScriptedGroup group({{"plan", text}});
     group.set_rank(1);
     const auto plan = AgreeOnExchange(group, AssumedCalibration(), Request(),
