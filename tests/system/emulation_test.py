@@ -59,7 +59,7 @@ class Emulation(SystemTest):
     def test_profiles_have_the_bits_of_two_workers_in_one_process(self):
         def sums(*flags):
             self.run_to_end(["--benchmark", "1", "--network",
-                             "profile:alexnet", "--num-batches", "1", *flags])
+                             "profile:resnet50", "--num-batches", "1", *flags])
             return self.summary()[0]["weights_sha256"]
 
         for codec in ("none", "2bit"):
@@ -75,11 +75,10 @@ class Emulation(SystemTest):
                     self.assertEqual(sums(*kind, *one), real)
 
     def test_every_codec_and_reply(self):
-        """Each codec with each reply and with both numbers of members."""
+        """Each codec with each reply, three with a number of members."""
         sizes = {"workers": 2, "servers": 1}, {"workers": 4, "servers": 2}
         for i, rules in enumerate(by_layer(self.codecs())):
-            self.compare(["none"], rules=rules, **sizes[i % 2])
-            self.compare(["none+reply=dense"], rules=rules, **sizes[1 - i % 2])
+            self.compare(["none", "none+reply=dense"], rules=rules, **sizes[i % 2])
         for i, rules in enumerate(by_layer(SUMMABLE)):
             self.compare(["none+reply=reencode"], rules=rules, **sizes[i % 2])
 
