@@ -225,8 +225,7 @@ typedef struct telegrad_store_options {
 TELEGRAD_API void telegrad_store_options_init(telegrad_store_options* options,
                                               uint64_t size);
 
-/* Bytes since the first init, without its traffic: raw as elements, wire as
- * frames with their headers. */
+/* Bytes since the first init, without its own: raw as elements, or frames. */
 typedef struct telegrad_stats {
   int64_t push_raw_bytes;
   int64_t push_wire_bytes;
@@ -236,6 +235,7 @@ typedef struct telegrad_stats {
   int64_t num_frames;    /* sent and received */
   int64_t max_staleness; /* steps ahead of the slowest; or rounds late */
   double mean_staleness;
+  int64_t num_late; /* with drop_slowest: pushes of chunks */
 } telegrad_stats;
 
 /* `type`: "local", "device", "dist_sync", "dist_async", "allreduce". A job has

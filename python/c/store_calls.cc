@@ -370,7 +370,8 @@ int32_t telegrad_store_stats(telegrad_store* store, telegrad_stats* stats,
               .num_nonfinite = now.num_nonfinite,
               .num_frames = now.num_frames,
               .max_staleness = now.max_staleness,
-              .mean_staleness = now.mean_staleness};
+              .mean_staleness = now.mean_staleness,
+              .num_late = now.num_late};
   }
   return Give(result, status);
 }
@@ -382,8 +383,7 @@ int32_t telegrad_store_report(telegrad_store* store, char* text,
     return Give(result, status);
   }
   Json all = Json::array();
-  for (const telegrad::TensorReport& report :
-       store->store().codecs().Report()) {
+  for (const auto& report : store->store().codecs().Report()) {
     all.push_back(JsonOf(report));
   }
   return telegrad::c::GiveText(

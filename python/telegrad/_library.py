@@ -73,7 +73,7 @@ class Stats(Structure):
     _fields_ = [("push_raw_bytes", c_int64), ("push_wire_bytes", c_int64),
                 ("pull_raw_bytes", c_int64), ("pull_wire_bytes", c_int64),
                 ("num_nonfinite", c_int64), ("num_frames", c_int64),
-                ("max_staleness", c_int64), ("mean_staleness", c_double)]
+                ("max_staleness", c_int64), ("mean_staleness", c_double), ("num_late", c_int64)]
 
 
 class OperationsOptions(Structure):

@@ -505,7 +505,7 @@ class Store:
     def stats(self) -> Dict[str, Any]:
         """Bytes since the first init: raw as elements, wire with headers. Of
         "dist_async" by how many steps this worker was ahead of the slowest; with
-        `drop_slowest` by how many rounds its pushes were late."""
+        `drop_slowest` by how many rounds its pushes were late, and how many of chunks were."""
         now = Stats()
         call("store_stats", self.handle, byref(now))
         return {name: getattr(now, name) for name, *_ in Stats._fields_}

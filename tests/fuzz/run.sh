@@ -11,7 +11,8 @@ runs=${1:-10000000}
 targets=("${@:2}")
 [ ${#targets[@]} -gt 0 ] || targets=(codec_decoder_fuzz codec_encoder_fuzz codec_states_fuzz states_fuzz
   wire_fuzz nccl_xml_fuzz hwloc_xml_fuzz machine_json_fuzz sysfs_fuzz checkpoint_fuzz cursor_fuzz
-  plan_fuzz calibration_fuzz job_config_fuzz images_fuzz data_files_fuzz control_record_fuzz opening_fuzz)
+  plan_fuzz calibration_fuzz job_config_fuzz images_fuzz data_files_fuzz control_record_fuzz opening_fuzz
+  server_session_fuzz scheduler_session_fuzz)
 
 command -v clang++ >/dev/null || {
   echo "no clang++; on Debian: apt-get install clang libclang-rt-14-dev" >&2

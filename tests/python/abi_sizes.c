@@ -42,7 +42,7 @@ int main(void) {
   FIELD(telegrad_store_options, updater_data);
   FIELD(telegrad_store_options, updater);
   FIELD(telegrad_store_options, max_staleness);
-  STRUCT(telegrad_stats, mean_staleness);
+  STRUCT(telegrad_stats, num_late);
   STRUCT(telegrad_operations_options, autotune_steps);
   FIELD(telegrad_operations_options, autotune_log);
   FIELD(telegrad_operations_options, cycle_s);

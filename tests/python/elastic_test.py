@@ -96,6 +96,36 @@ def train(options):
     return found
 
 
+def alone(options):
+    """Weights of dist_async, to which each adds half of its gradients when it likes. Worker 2 dies
+    in step LOST, when it has pushed; all of it, and all of the others', stays."""
+    job, kv = store_of(options)
+    kv.set_optimizer(telegrad.optimizer.SGD(learning_rate=.5, momentum=options["momentum"]))
+    weights = np.zeros(SIZE, np.float32)
+    kv.init("w", weights)
+    kv.pull("w", weights)
+    step = 0
+    while step < STEPS:
+        try:
+            if step % LOST == 0:
+                kv.let_in()
+            if step == LOST and RANK == 2:
+                end(RANK)
+            if step == LOST and job.num_workers == 3:
+                kv.barrier()  # nobody has a push under way when the epoch ends
+            kv.pushpull("w", gradient(step, RANK))
+        except telegrad.EpochEnded:
+            kv.reconfigure({"w": weights * 0 - 7})
+            continue
+        step += 1
+    kv.barrier()
+    kv.pull("w", weights)
+    kv.barrier()
+    kv.close()
+    job.close()
+    return weights.tolist()
+
+
 def collect(_):
     """Sums by a group and by operations, both made anew behind a death."""
     job = telegrad.Job(os.environ["SCHEDULER"], rank=RANK, num_workers=3, dead_timeout=4,
@@ -226,6 +256,22 @@ class Elastic(unittest.TestCase):
                 self.assertEqual(one["weights"], other["weights"])
                 self.assertEqual(one["sizes"], {str(step): 2 + (step < LOST)
                                                 for step in range(STEPS)})
+                self.end()
+
+    def test_asynchronous_servers_keep_what_was_pushed(self):
+        for momentum in (0, .5):
+            with self.subTest(momentum=momentum):
+                ended = self.begin("alone", argument={"kind": "dist_async",
+                                                      "momentum": momentum}).wait()
+                one, other = (json.loads(ended[rank][1].strip().splitlines()[-1])
+                              for rank in (0, 1))
+                self.assertEqual(one, other)
+                pushed = [(step, who) for who in range(3)
+                          for step in range(STEPS if who < 2 else LOST)]
+                if not momentum:
+                    wanted = -.5 * sum(gradient(*each) for each in pushed)
+                    self.assertEqual(one, wanted.tolist())
+                self.assertGreater(min(map(abs, np.array(one) + 7)), 0)
                 self.end()
 
     def test_another_comes_in_the_place_of_the_dead_and_has_what_the_others_have(self):

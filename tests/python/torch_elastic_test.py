@@ -76,6 +76,7 @@ def survive(argument):
     store = dist.TCPStore("127.0.0.1", int(os.environ["STORE"]), is_master=False,
                           timeout=timedelta(seconds=20))
     found, step, gap_s, done = {}, 0, 0, time.monotonic()
+    said = workers.logged()
     while step < STEPS:
         if step == LOST and RANK == victim:
             if not is_within:
@@ -89,7 +90,8 @@ def survive(argument):
             assert why.retryable and step == LOST and not found, why
             assert torch.equal(weights, net.all()), "the step has left a trace"
             assert torch.equal(before, held(state)), "what is held back has changed"
-            found = {"why": type(why).__name__, "held": before.tolist()}
+            found = {"why": type(why).__name__, "held": before.tolist(),
+                     "norm": f"whose L2 norm is {float(before.norm()):.4g}"}
             state.reconfigure(dist.PrefixStore("attempt1", store), RANK - (RANK > victim),
                               2, timeout=20)
             assert torch.equal(before, held(state))
@@ -99,7 +101,7 @@ def survive(argument):
         optimizer.step()
         step += 1
         gap_s, done = max(gap_s, time.monotonic() - done), time.monotonic()
-    return {"at loss": found, "gap_s": gap_s, "workers": state.num_workers, "steps": state.steps,
+    return {"at loss": found, "said": "\n".join(said), "gap_s": gap_s, "workers": state.num_workers, "steps": state.steps,
             "process": os.getpid(), "weights": net.all().tolist(), "held": held(state).tolist()}
 
 
@@ -204,6 +206,8 @@ class Elastic(unittest.TestCase):
                 self.assertLess(one["gap_s"], 10)
                 self.assertEqual((one["workers"], one["steps"]), (2, STEPS))
                 self.assertEqual(one["weights"], other["weights"])
+                self.assertIn("what 1 of 3 held back is lost", one["said"])
+                self.assertIn(one["at loss"]["norm"], one["said"])
                 # What was held back and came since is in the weights, or held back.
                 given = sum(torch.tensor(each["at loss"]["held"]) for each in (one, other))
                 for step in range(LOST, STEPS):

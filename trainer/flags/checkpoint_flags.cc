@@ -111,6 +111,14 @@ absl::StatusOr<CheckpointInterval> ParseCheckpointInterval(
 
 absl::Status CheckCheckpointFlags(const TrainOptions& options) {
   RETURN_IF_ERROR(CheckReshardFlag(options));
+  const auto store = FindStoreType(options.kv_store);
+  if (options.elastic.min > 0 && store.ok() && store->is_async) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--elastic with --kv-store ", options.kv_store,
+        ", whose workers have no moment in the same step and so no checkpoint "
+        "to go back to: take dist_sync, or the library, where servers keep the "
+        "weights (elastic= of telegrad.kvstore.create)"));
+  }
   if (options.checkpoint.empty()) {
     if (!options.resume && options.elastic.min == 0) return absl::OkStatus();
     return absl::InvalidArgumentError(

@@ -20,11 +20,13 @@ namespace telegrad {
 namespace {
 
 // Flags that change neither the network nor its samples: who steps, how, when.
-constexpr absl::string_view kRunFlags[] = {
-    "adam-freeze-after", "clip-norm",       "dtype",       "early-step",
-    "kv-store",          "local-fragments", "local-steps", "lr",
-    "lr-schedule",       "max-staleness",   "mom",         "optimizer",
-    "outer-lr",          "outer-mom",       "wd"};
+std::vector<absl::string_view> RunFlags() {
+  return absl::StrSplit(
+      "adam-freeze-after clip-norm drop-slowest dtype early-step kv-store "
+      "local-fragments local-steps lr lr-schedule max-staleness mom optimizer "
+      "outer-lr outer-mom wd",
+      ' ');
+}
 
 }  // namespace
 
@@ -70,7 +72,7 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
             absl::StrCat("setting '", text, "': '", pair.second,
                          "' is not a number of steps"));
       }
-    } else if (absl::c_linear_search(kRunFlags, pair.first)) {
+    } else if (absl::c_linear_search(RunFlags(), pair.first)) {
       setting.flags.push_back(absl::StrCat("--", pair.first, "=", pair.second));
     } else {
       return absl::InvalidArgumentError(
@@ -78,7 +80,7 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
                        "' is no NAME=VALUE of reply, packing, threshold, "
                        "momentum, normalize, update-on, min-bytes, "
                        "warmup-steps, ",
-                       absl::StrJoin(kRunFlags, ", ")));
+                       absl::StrJoin(RunFlags(), ", ")));
     }
   }
   if (setting.is_auto && setting.update_on == UpdateOn::kServer) {

@@ -1,6 +1,7 @@
 #include "kvstore/ps/server/aggregate_async.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -12,24 +13,28 @@ namespace telegrad {
 
 absl::StatusOr<std::unique_ptr<AsyncAggregator>> AsyncAggregator::Make(
     const TensorLayout& layout, const Chunk& chunk, const EngineConfig& config,
-    int num_workers, int64_t max_staleness) {
+    int num_workers, int64_t max_staleness, ChunkWeights kept) {
   std::vector<Slot> slots;
   for (int worker = 0; worker < num_workers; ++worker) {
     ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, config));
     if (worker > 0) sum.ShareWeights(slots.front().sum);
     slots.push_back({.sum = std::move(sum)});
   }
-  return std::unique_ptr<AsyncAggregator>(
-      new AsyncAggregator(std::move(slots), config, max_staleness));
+  return std::unique_ptr<AsyncAggregator>(new AsyncAggregator(
+      std::move(slots), config, max_staleness, std::move(kept)));
 }
 
 AsyncAggregator::AsyncAggregator(std::vector<Slot> slots,
                                  const EngineConfig& config,
-                                 int64_t max_staleness)
+                                 int64_t max_staleness, ChunkWeights kept)
     : OneByOneAggregator(slots.size(), 1, config.buffers),
       config_(config),
       max_staleness_(max_staleness),
-      slots_(std::move(slots)) {}
+      slots_(std::move(slots)),
+      has_kept_(kept.value != nullptr) {
+  weights().value = std::move(kept.value);
+  weights().state = std::move(kept.state);
+}
 
 absl::StatusOr<Aggregator::Admission> AsyncAggregator::Admit(
     int worker, const PushHeader& push) {
@@ -63,6 +68,10 @@ absl::StatusOr<bool> AsyncAggregator::OnPushed(int worker,
 absl::StatusOr<bool> AsyncAggregator::Apply(int change, bool needs_checksum) {
   RoundResult weights;
   if (change == kValue) {
+    if (std::exchange(has_kept_, false)) {
+      const Buffer& kept = *slots_[0].sum.weights().value;
+      std::memcpy(value()->data(), kept.data(), kept.size());
+    }
     slots_[0].sum.SetValue(value());
     weights.chunk.buffer = value();
     weights.chunk.payload = value()->view();

@@ -20,10 +20,12 @@ namespace telegrad {
 // Apply needs of a taken one.
 class AsyncAggregator : public OneByOneAggregator {
  public:
-  // `config`, of one contributor, outlives it.
+  // `config`, of one contributor, outlives it. `kept`, if it has a value,
+  // stands in place of the first that is broadcast.
   static absl::StatusOr<std::unique_ptr<AsyncAggregator>> Make(
       const TensorLayout& layout, const Chunk& chunk,
-      const EngineConfig& config, int num_workers, int64_t max_staleness);
+      const EngineConfig& config, int num_workers, int64_t max_staleness,
+      ChunkWeights kept = {});
 
   absl::StatusOr<Admission> Admit(int worker, const PushHeader& push) override;
   absl::StatusOr<bool> OnPushed(int worker, bool needs_checksum) override;
@@ -50,7 +52,7 @@ class AsyncAggregator : public OneByOneAggregator {
   };
 
   AsyncAggregator(std::vector<Slot> slots, const EngineConfig& config,
-                  int64_t max_staleness);
+                  int64_t max_staleness, ChunkWeights kept);
   absl::StatusOr<bool> Apply(int change, bool needs_checksum) override;
   void AnswerPushes(AnswerSink& sink);
   auto SendTo(AnswerSink& sink) {
@@ -64,6 +66,7 @@ class AsyncAggregator : public OneByOneAggregator {
   const EngineConfig& config_;
   const int64_t max_staleness_;
   std::vector<Slot> slots_;  // by worker
+  bool has_kept_;            // weights that count, until the first value
 
   Mutex mutex_;
   RoundResult current_ ABSL_GUARDED_BY(mutex_);  // the weights

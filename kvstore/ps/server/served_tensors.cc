@@ -37,10 +37,10 @@ absl::Status CheckIdle(const ServedChunk& chunk) {
 
 absl::StatusOr<std::unique_ptr<Aggregator>> MakeAggregator(
     const JobConfig& config, const TensorLayout& layout, const Chunk& chunk,
-    const EngineConfig& engine, int num_workers) {
+    const EngineConfig& engine, int num_workers, ChunkWeights kept) {
   if (config.is_async) {
     return AsyncAggregator::Make(layout, chunk, engine, num_workers,
-                                 config.max_staleness);
+                                 config.max_staleness, std::move(kept));
   }
   ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, engine));
   if (config.drop_slowest > 0) {
@@ -53,12 +53,14 @@ absl::StatusOr<std::unique_ptr<Aggregator>> MakeAggregator(
 }  // namespace
 
 ServedTensors::ServedTensors(int server, int num_servers, int num_workers,
-                             int64_t max_bytes, int num_readers)
+                             int64_t max_bytes, int num_readers,
+                             KeptWeights kept)
     : server_(server),
       num_servers_(num_servers),
       num_workers_(num_workers),
       num_readers_(num_readers),
-      bytes_left_(max_bytes) {}
+      bytes_left_(max_bytes),
+      kept_(std::move(kept)) {}
 
 absl::Status ServedTensors::Apply(const FrameHeader& header,
                                   ConstBytes payload) {
@@ -93,6 +95,22 @@ absl::StatusOr<ServedChunk*> ServedTensors::FindIdle(
   ASSIGN_OR_RETURN(ServedChunk* const chunk, Find(header));
   RETURN_IF_ERROR(CheckIdle(*chunk));
   return chunk;
+}
+
+KeptWeights ServedTensors::TakeWeights() {
+  if (!planner_.has_value()) return std::move(kept_);  // nobody came so far
+  KeptWeights kept{.kind = config_.optimizer.kind};
+  if (!config_.is_async) return kept;
+  for (const auto& chunks : chunks_) {
+    for (const auto& chunk : chunks) {
+      if (chunk == nullptr) continue;
+      const Chunk& place = chunk->aggregator->chunk();
+      ChunkWeights& weights = chunk->aggregator->weights();
+      if (weights.value == nullptr) continue;
+      kept.chunks[{names_[place.key], place.begin}] = std::move(weights);
+    }
+  }
+  return kept;
 }
 
 void ServedTensors::OnLeft(int worker, AnswerSink& sink) {
@@ -182,9 +200,18 @@ absl::Status ServedTensors::AddTensor(const TensorSpec& tensor) {
   for (const Chunk& chunk : layout.chunks) {
     std::unique_ptr<ServedChunk>& served = chunks.emplace_back();
     if (chunk.server != server_) continue;
-    ASSIGN_OR_RETURN(
-        std::unique_ptr<Aggregator> aggregator,
-        MakeAggregator(config_, layout, chunk, engine_, num_workers_));
+    ChunkWeights kept;
+    const auto found = kept_.chunks.find({tensor.name, chunk.begin});
+    if (found != kept_.chunks.end()) {
+      kept = std::move(found->second);
+      kept_.chunks.erase(found);
+      // Others died, and parts are cut in another way, or it is another one.
+      if (kept.value->size() != 4 * chunk.num_elems) kept = {};
+      if (kept_.kind != config_.optimizer.kind) kept.state = {};
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<Aggregator> aggregator,
+                     MakeAggregator(config_, layout, chunk, engine_,
+                                    num_workers_, std::move(kept)));
     ASSIGN_OR_RETURN(ServedRows rows,
                      ServedRows::Make(chunk, tensor.row_elems, layout.rows,
                                       num_workers_ + num_readers_));

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,14 +41,23 @@ struct ServedChunk {
   TimePoint last_at = {};
 };
 
+// Weights and optimizers' states that an asynchronous server has when its epoch
+// ends, by tensor and first element: the next one goes on with these, and not
+// with what a worker had pulled before.
+struct KeptWeights {
+  OptimizerKind kind = OptimizerKind::kSgd;
+  std::map<std::pair<std::string, size_t>, ChunkWeights> chunks = {};
+};
+
 // A job's tensors on one of its servers: grows by what worker 0 declares, and
 // keeps the settings of all. Chunks stay where they are. The server's thread.
 class ServedTensors {
  public:
   // `num_workers` push; behind them come `num_readers`, which only read. Takes
   // `max_bytes` of tensors, as float32.
+  // Asynchronous ones go on with `kept`.
   ServedTensors(int server, int num_servers, int num_workers, int64_t max_bytes,
-                int num_readers = 0);
+                int num_readers = 0, KeptWeights kept = {});
 
   // DECLARE, RATES or SET_STATE: new tensors, or what changes between rounds.
   // InvalidArgument: not now, or not so; ResourceExhausted: too many bytes.
@@ -65,6 +76,8 @@ class ServedTensors {
   // waits for it; empty: nothing does.
   std::string WaitsFor(int worker) const;
   const std::vector<std::string>& names() const { return names_; }  // by key
+  // What the next epoch goes on with; nothing is under way any more.
+  KeptWeights TakeWeights();
   // Whether the last push of a chunk that is under way may be summed.
   bool MaySum(const ServedChunk& chunk) const {
     return config_.drop_slowest > 0 ||
@@ -88,6 +101,7 @@ class ServedTensors {
   const int num_workers_;
   const int num_readers_;
   int64_t bytes_left_;
+  KeptWeights kept_;                     // until its chunks are there
   JobConfig config_;                     // its tensors are the last ones
   std::optional<ShardPlanner> planner_;  // once there are any
   BufferPool buffers_;

@@ -61,16 +61,17 @@ std::function<absl::Status(const JobOptions&)> HostPart(int num_threads) {
 
 absl::Status RunServer(const ServerOptions& options) {
   ServerOptions own = options;
+  KeptWeights kept;
   for (;;) {
-    const absl::Status status = DistServer(own).Run();
+    const absl::Status status = DistServer(own, &kept).Run();
     const std::optional<int> seat = SeatOf(status);
     if (!seat.has_value()) return status;
     own.job.wanted_rank = *seat;
   }
 }
 
-DistServer::DistServer(const ServerOptions& options)
-    : options_(options), timeline_(options.job.server_trace) {}
+DistServer::DistServer(const ServerOptions& options, KeptWeights* kept)
+    : options_(options), kept_(kept), timeline_(options.job.server_trace) {}
 
 DistServer::~DistServer() {
   pool_.reset();       // jobs use all that follows
@@ -79,7 +80,6 @@ DistServer::~DistServer() {
 
 absl::Status DistServer::Run() {
   RETURN_IF_ERROR(Start());
-  pool_ = std::make_unique<ThreadPool>(options_.num_threads);
   const bool is_of_host = !options_.job.ranks_in_job.empty();
   if (!is_of_host) {
     registration_ = AddTo(options_.job.metrics,
@@ -88,6 +88,9 @@ absl::Status DistServer::Run() {
   const absl::Status status = Serve();
   registration_ = {};
   pool_.reset();
+  if (kept_ != nullptr && SeatOf(status).has_value()) {
+    *kept_ = tensors_->TakeWeights();
+  }
   if (!status.ok()) {
     control_->Fail(EventOf(status));
     return status;
@@ -98,46 +101,53 @@ absl::Status DistServer::Run() {
 
 absl::Status DistServer::Start() {
   RETURN_IF_ERROR(CheckPath(options_.job.path.transport));
-  ASSIGN_OR_RETURN(control_,
+  ASSIGN_OR_RETURN(std::unique_ptr<Job> control,
                    Job::Join(JoinRequestOf(options_.job, Role::kServer)));
-  const Membership& membership = control_->membership();
-  rank_ = membership.self.rank;
-  epoch_ = membership.epoch;
-  const absl::Status status = Listen();
-  if (!status.ok()) control_->Fail(EventOf(status));  // workers wait for us
-  return status;
-}
-
-absl::Status DistServer::Listen() {
   const TimePoint deadline = Clock::now() + options_.job.timing.join;
   PathOptions options = options_.job.path;
   options.gdr = std::nullopt;  // sums are in host memory
-  ASSIGN_OR_RETURN(
-      path_, AgreeOnPath(*control_, options, options_.job.secret, deadline));
-  ASSIGN_OR_RETURN(ledger_,
-                   Ledger::Open(options_.job.ledger, control_->membership()));
-  const size_t num_all = control_->membership().workers.size();
+  absl::StatusOr<DataPath> path =
+      AgreeOnPath(*control, options, options_.job.secret, deadline);
+  Job& job = *control;
+  absl::Status status = path.status();
+  if (status.ok()) {
+    const auto address = Open(std::move(control), *std::move(path));
+    status = address.ok() ? PostAddress(job, *address) : address.status();
+  }
+  if (!status.ok()) job.Fail(EventOf(status));  // workers wait for us
+  return status;
+}
+
+absl::StatusOr<std::string> DistServer::Open(std::unique_ptr<Job> control,
+                                             DataPath path) {
+  control_ = std::move(control);
+  path_ = std::move(path);
+  const Membership& membership = control_->membership();
+  rank_ = membership.self.rank;
+  epoch_ = membership.epoch;
+  ASSIGN_OR_RETURN(ledger_, Ledger::Open(options_.job.ledger, membership));
+  const size_t num_all = membership.workers.size();
   ranks_ = RanksByPlace(path_.plan, num_all);
   num_workers_ = static_cast<int>(RanksThatPush(path_.plan, num_all).size());
   worker_sessions_.assign(ranks_.size(), nullptr);
   metrics_.Resize(ranks_);
   if (options_.job.flight != nullptr) {
     recorder_ = options_.job.flight->Add(
-        {.self = control_->membership().self,
+        {.self = membership.self,
          .type = "server",
          .ranks = ranks_,
          .num_pushers = static_cast<size_t>(num_workers_)});
     leaving_.Record(recorder_);
   }
-  tensors_.emplace(rank_,
-                   static_cast<int>(control_->membership().servers.size()),
+  tensors_.emplace(rank_, static_cast<int>(membership.servers.size()),
                    num_workers_, options_.max_model_bytes,
-                   static_cast<int>(ranks_.size()) - num_workers_);
+                   static_cast<int>(ranks_.size()) - num_workers_,
+                   kept_ == nullptr ? KeptWeights() : std::move(*kept_));
+  pool_ = std::make_unique<ThreadPool>(options_.num_threads);
   // For Serve, unless it sums by itself.
   path_.transport.sends_wait = options_.num_threads > 0;
   ASSIGN_OR_RETURN(transport_, MakeTransport(path_.transport, this));
-  ASSIGN_OR_RETURN(const std::string address, transport_->Listen());
-  return PostAddress(*control_, address);
+  return transport_->Listen();
 }
 
 absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,
@@ -205,19 +215,23 @@ void DistServer::Collect(MetricsPage& page) const {
   metrics_.Collect(page);
 }
 
+absl::Status DistServer::Turn(TimePoint deadline) {
+  {
+    MutexLock lock(&mutex_);
+    turn_.swap(posted_);
+  }
+  for (const auto& job : turn_) job();
+  turn_.clear();
+  RETURN_IF_ERROR(failure_);
+  transport_->Progress(deadline);
+  return absl::OkStatus();
+}
+
 absl::Status DistServer::Serve() {
   const ShortSlices slices;
-  std::vector<std::function<void()>> jobs;
   TimePoint next_check = Clock::now() + kTick;
   for (;;) {
-    {
-      MutexLock lock(&mutex_);
-      jobs.swap(posted_);
-    }
-    for (const auto& job : jobs) job();
-    jobs.clear();
-    RETURN_IF_ERROR(failure_);
-    transport_->Progress(next_check);
+    RETURN_IF_ERROR(Turn(next_check));
     if (Clock::now() < next_check) continue;
     next_check = Clock::now() + kTick;
     Sweep();

@@ -27,9 +27,20 @@ namespace telegrad {
 // back through Post.
 class DistServer : private TransportHandler, private AnswerSink {
  public:
-  explicit DistServer(const ServerOptions& options);
+  // Where the job goes on without some members `kept`, which may be null, has
+  // what the next server of this process goes on with.
+  explicit DistServer(const ServerOptions& options,
+                      KeptWeights* kept = nullptr);
   ~DistServer() override;
   absl::Status Run();
+
+  // What Run does, for who gives it a job and a path and has its thread: once
+  // Open, which returns where it listens, then turns, each until something has
+  // happened or the deadline; an error is why it ends. Sweep looks at those who
+  // are silent or have left.
+  absl::StatusOr<std::string> Open(std::unique_ptr<Job> control, DataPath path);
+  absl::Status Turn(TimePoint deadline);
+  void Sweep();
 
  private:
   struct Session {
@@ -47,8 +58,6 @@ class DistServer : private TransportHandler, private AnswerSink {
 
   // server.cc
   absl::Status Start();
-  // Listens as the job's plan says.
-  absl::Status Listen();
   // New tensors.
   absl::StatusOr<Bytes> BeginDeclaration(Session& session,
                                          const FrameHeader& header);
@@ -59,7 +68,6 @@ class DistServer : private TransportHandler, private AnswerSink {
   void Collect(MetricsPage& page) const;
   absl::Status Serve();
   void Post(std::function<void()> job);
-  void Sweep();
   // The name of a worker, by its place among those that push, or behind them.
   NodeId IdOf(int worker) const {
     return {Role::kWorker, ranks_[static_cast<size_t>(worker)]};
@@ -98,6 +106,7 @@ class DistServer : private TransportHandler, private AnswerSink {
             const Answer& answer) override;
 
   const ServerOptions options_;
+  KeptWeights* const kept_;
   ServerTimeline timeline_;
   uint64_t epoch_ = 0;
   int rank_ = -1;
@@ -124,6 +133,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   ServerMetrics metrics_;
   Metrics::Registration registration_;
   absl::Status failure_;
+  std::vector<std::function<void()>> turn_;  // what Turn has taken of posted_
 
   Mutex mutex_;
   std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);

@@ -21,7 +21,7 @@ from ._model import names_of
 from ._momentum import settle
 from ._options import DiLoCoOptions, refuse_elastic
 from ._parts import HostRanks, Parts
-from ._residuals import Residuals
+from ._residuals import Residuals, lost_text
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -167,6 +167,7 @@ class DiLoCo:
                 type=self._setting["gc_type"], threshold=self._setting["threshold"],
                 min_bytes=self._setting["min_bytes"], **self._momentum.settings)
             self._store.set_optimizer(Rescale(1 / job.num_workers))
+            self._num_workers = job.num_workers
             owned, has_values = named, True
             if self._parts:
                 owned, has_values = self._parts.blanks, False
@@ -216,6 +217,9 @@ class DiLoCo:
         options = {**self._job_options}
         options.pop("group", None)
         options["settings"] = {**options["settings"], "steps done": self.steps}
+        lost = lost_text(self._held, self._num_workers, world_size)
+        if rank == 0:
+            LOGGER.info("%d ranks go on from step %d%s", world_size, self.steps, lost)
         self._open(job_of_store(store, rank, world_size, timeout, **options),
                    dict(self._held))
         self._held = None

@@ -29,7 +29,7 @@ from ._normal import multiply
 from ._options import JobOptions, refuse_elastic
 from ._parts import HostRanks, Parts, Rows
 from ._pending import Pending
-from ._residuals import Residuals
+from ._residuals import Residuals, lost_text
 from ._states import forget, remember, states
 from ._texts import decision_text, dense_text, left_out_text, ratio, summary
 
@@ -252,10 +252,11 @@ class State:
         leave_for_next(self._job, self._store, "ranks", self._pending.thread)
         options: Dict[str, Any] = {**self._job_options, "parameters": named.values()}
         options["settings"] = {**options["settings"], "steps done": self.steps}
+        lost = lost_text(self._held, self.num_workers, world_size)
         self._open(job_of_store(store, rank, world_size, timeout, **options), named,
                    self._held)
         self._held = None
-        self._say(f"{world_size} ranks go on from step {self.steps}")
+        self._say(f"{world_size} ranks go on from step {self.steps}{lost}")
 
     def take_over(self, optimizer: Any) -> None:
         """The momentum of an optimizer that was made after the state, which was given that

@@ -20,7 +20,7 @@ from ._dropped import close_when_dropped
 from ._meeting import (check_names, is_first_of, job_of_group, job_of_store, leave_for_next,
                        ranks_of)
 from ._options import ServersOptions, refuse_elastic
-from ._residuals import Residuals
+from ._residuals import Residuals, lost_text
 from ._sharded import Sum, blank_of, may_follow, parts_of, sharded_modules
 from ._states import remember
 from ._texts import ratio
@@ -178,6 +178,9 @@ class Replicas:
         options = {**self._job_options, "parameters": [*model.parameters()]}
         options["settings"] = {**options["settings"], "steps done": self._steps}
         own = dist.PrefixStore(f"shard{self._mesh.shard_mesh_rank}", store)
+        lost = lost_text(self._held, self.num_workers, world_size)
+        if rank == 0 and self._mesh.shard_mesh_rank == 0:
+            LOGGER.info("%d replicas go on from step %d%s", world_size, self._steps, lost)
         self._open(job_of_store(own, rank, world_size, timeout, **options), dict(self._held))
         self._held = None
 

@@ -1,6 +1,7 @@
 """What codecs keep of a model's gradients, as a `state_dict` of each rank."""
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -235,6 +236,16 @@ class Residuals:
         for name, held in self._before["carried"].items():
             total[name] = total.get(name, 0) + held
         return total
+
+
+def lost_text(held: Mapping[str, Any], before: int, now: int) -> str:
+    """Behind a loss: of what so many others held back none knows, but codecs of ranks with equal
+    shares of the data hold back about as much as `held`, this rank's."""
+    if now >= before:
+        return ""
+    norm = math.sqrt(sum(float(each.double().square().sum()) for each in held.values()))
+    return (f"; what {before - now} of {before} held back is lost, of each about as much as is held "
+            f"back here, whose L2 norm is {norm:.4g}")
 
 
 def _carried(states: Sequence[Dict[str, Any]], factor: float,

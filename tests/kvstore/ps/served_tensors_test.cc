@@ -1,5 +1,6 @@
 #include "kvstore/ps/server/served_tensors.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,45 @@ TEST(ServedTensors, AreTheFirstDeclarationsSettings) {
   EXPECT_THAT(Declare(tensors, other), IsOk());
   other.compression.type = "2bit";
   EXPECT_THAT(Declare(tensors, other), StatusIs(kRefused, "other settings"));
+}
+
+class NoSink : public AnswerSink {
+  void Send(const Chunk&, const PayloadFormat&, const Answer&) override {}
+};
+
+// Gives the weights of tensor 0, which has one chunk.
+void Give(ServedTensors& tensors, float value) {
+  NoSink sink;
+  Aggregator& chunk = *(*tensors.Find({.key = 0}))->aggregator;
+  const auto target = chunk.BeginValue(0, 4 * 20);
+  ASSERT_THAT(target, IsOk());
+  std::fill_n(reinterpret_cast<float*>(target->data), 20, value);
+  EXPECT_THAT(chunk.OnValue(0, 0, sink), IsOk());
+}
+
+// Through two epochs, of the second of which nobody declares anything; but not
+// where the tensor is another one, and not those of synchronous stores.
+TEST(ServedTensors, OfAsynchronousStoresOutliveAnEpoch) {
+  for (const bool is_async : {true, false}) {
+    for (const size_t size : {20u, 19u}) {
+      JobConfig config = Declaring({{"a", 20}});
+      config.is_async = is_async;
+      ServedTensors first(0, 1, 1, kPlentyOfBytes);
+      ASSERT_THAT(Declare(first, config), IsOk());
+      Give(first, 3);
+      ServedTensors none(0, 1, 1, kPlentyOfBytes, 0, first.TakeWeights());
+      ServedTensors second(0, 1, 1, kPlentyOfBytes, 0, none.TakeWeights());
+      config.tensors = {{"a", size}};
+      ASSERT_THAT(Declare(second, config), IsOk());
+      const ChunkWeights& weights =
+          (*second.Find({.key = 0}))->aggregator->weights();
+      const bool goes_on = is_async && size == 20;
+      ASSERT_EQ(weights.value != nullptr, goes_on);
+      if (!goes_on) continue;
+      Give(second, 7);
+      EXPECT_EQ(weights.value->as<float>()[19], 3);
+    }
+  }
 }
 
 // An asynchronous chunk has a place for each worker that pushes.

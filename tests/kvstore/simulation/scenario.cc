@@ -72,6 +72,9 @@ Scenario DrawScenario(uint64_t seed) {
   Scenario scenario{.seed = seed};
   scenario.workers = 2 + static_cast<int>(random.NextBelow(3));
   scenario.servers = 1 + static_cast<int>(random.NextBelow(2));
+  // Of another stream, so that seeds of jobs with servers are as they were.
+  scenario.has_parts = Random(seed, /*stream=*/8).NextBelow(4) == 0;
+  if (scenario.has_parts) scenario.servers = 0;
   scenario.is_elastic = !happens(4);
   scenario.codec = happens(3) ? "none" : "2bit";
   scenario.steps = 8 + static_cast<int64_t>(random.NextBelow(25));
@@ -100,8 +103,9 @@ Scenario DrawScenario(uint64_t seed) {
 std::string Describe(const Scenario& scenario) {
   std::string text = absl::StrCat(
       "seed ", scenario.seed, ": ", scenario.workers, " workers, ",
-      scenario.servers, " servers, ", scenario.codec,
-      scenario.is_elastic ? ", elastic" : "", ", ", scenario.steps, " steps");
+      scenario.servers, " servers, ", scenario.has_parts ? "allreduce of " : "",
+      scenario.codec, scenario.is_elastic ? ", elastic" : "", ", ",
+      scenario.steps, " steps");
   if (scenario.resends) absl::StrAppend(&text, ", resend of ", scenario.fault);
   if (scenario.duplicates > 0) absl::StrAppend(&text, ", duplicates");
   if (scenario.flips > 0) absl::StrAppend(&text, ", flips");

@@ -76,7 +76,8 @@ class SimulatedWorker {
   }
 
   absl::Status Train() {
-    ASSIGN_OR_RETURN(store_, MakeKVStore("dist_sync", options_, group_));
+    const char* const type = scenario_.has_parts ? "allreduce" : "dist_sync";
+    ASSIGN_OR_RETURN(store_, MakeKVStore(type, options_, group_));
     CompressionConfig compression{
         .type = scenario_.codec, .reply = ReplyMode::kSum, .has_guard = false};
     compression.threshold = {.kind = ThresholdSpec::Kind::kAbsolute,
@@ -256,7 +257,8 @@ class SimulatedJob {
     SchedulerOptions options;
     options.port = kPort;
     options.num_workers = scenario_.workers;
-    options.num_servers = scenario_.servers;
+    options.num_servers =
+        scenario_.has_parts ? scenario_.workers : scenario_.servers;
     options.timing = kTiming;
     const auto scheduler = Scheduler::Start(options);
     FatalEvent event;
@@ -270,6 +272,7 @@ class SimulatedJob {
     world.Spawn(member, [this, member, rank] {
       DistOptions options = Options();
       options.wanted_rank = rank;
+      if (scenario_.has_parts) options.part = HostPart(options.num_threads);
       if (scenario_.is_elastic) options.facts.push_back({kElasticFact, "1"});
       SimulatedWorker worker(scenario_, mutation_, oracle_, options);
       const absl::Status status = worker.Run();

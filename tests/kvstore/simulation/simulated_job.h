@@ -23,7 +23,8 @@ struct Blow {
 struct Scenario {
   uint64_t seed = 0;
   int workers = 2;
-  int servers = 1;
+  int servers = 1;         // members of their own
+  bool has_parts = false;  // each worker sums a part, and there are none
   bool is_elastic = false;
   std::string codec = "none";
   int64_t steps = 8;
