@@ -144,9 +144,10 @@ absl::Status Run(const Options& options, WorkerGroup& workers) {
           return rank.gather(mine);
         }));
     const TransportInfo info = group->info();
-    ASSIGN_OR_RETURN(
-        std::unique_ptr<Operations> operations,
-        Operations::Make(std::move(group), {.timeout = TimeoutOf(network)}));
+    operations::Options how;
+    how.timeout = TimeoutOf(network);
+    ASSIGN_OR_RETURN(std::unique_ptr<Operations> operations,
+                     Operations::Make(std::move(group), std::move(how)));
     Steps steps(options, rank.rank, bytes / sizeof(float),
                 std::move(operations));
     ASSIGN_OR_RETURN(Series series, RunIterations(network, rank, [&] {
