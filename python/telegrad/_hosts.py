@@ -72,6 +72,13 @@ def hosts_of(job: Any) -> Hosts:
     return Hosts(job.plan(), job.rank, job.num_servers)
 
 
+def say_sums(job: Any) -> None:
+    """By which algorithms groups of all workers of a job that was joined sum."""
+    for each in job.plan()["decisions"]:
+        if each["what"] == "sums":
+            LOGGER.info("sums: %s: %s", each["choice"], each["why"])
+
+
 def host_identity() -> str:
     """Equal where loopback leads from one to the other: host names may be equal, too."""
     parts = [socket.gethostname()]

@@ -325,6 +325,7 @@ TEST(Plan, TextAndJsonHaveEachDecisionOnceInOrder) {
           HasSubstr("cards node0 "),
           HasSubstr("memory host for machines (2): "),
           HasSubstr("aggregation ring: 2"), HasSubstr("link 100 Gb/s"),
+          HasSubstr("sums recursive_doubling to "),
           HasSubstr("compression off: "),
           HasSubstr("connections 4: one TCP stream"),
           AllOf(HasSubstr("chunk "), HasSubstr("the shortest prediction")),

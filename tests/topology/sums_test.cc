@@ -77,10 +77,14 @@ TEST(PlanOfSums, NamesTheirWaysBySizeHostsAndLink) {
   EXPECT_THAT(SumsTextOf(each), HasSubstr("2 workers on 2 hosts"));
   std::vector<std::string> hosts;
   for (int i = 0; i < 64; ++i) hosts.push_back(std::to_string(i / 4));
-  EXPECT_THAT(SumsTextOf(SumsPathOf(hosts, 10)),
-              AllOf(HasSubstr("recursive_doubling to "), HasSubstr("two_level"),
-                    HasSubstr("allgathers by bruck to "),
-                    HasSubstr("64 workers on 16 hosts")));
+  EXPECT_THAT(
+      SumsTextOf(SumsPathOf(hosts, 10)),
+      AllOf(HasSubstr("recursive_doubling to "), HasSubstr("halving_doubling"),
+            HasSubstr("allgathers by bruck to "),
+            HasSubstr("64 workers on 16 hosts")));
+  hosts.resize(40);
+  for (int i = 0; i < 40; ++i) hosts[i] = std::to_string(i / 8);
+  EXPECT_THAT(SumsTextOf(SumsPathOf(hosts)), HasSubstr("two_level"));
 }
 
 TEST(PlanOfSums, IsInItsFile) {

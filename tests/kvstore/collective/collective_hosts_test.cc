@@ -102,6 +102,10 @@ TEST(ChooseAlgorithm, GoesBySizeRanksHostsAndLinks) {
   GroupOptions slow = Ranks(33, 0);
   slow.bytes_per_s = 125e6;
   EXPECT_EQ(sum(16 * kMiB, slow), Algorithm::kRing);
+  // A plan's, but where one is forced.
+  slow.sums = {{SumWay::kHalvingDoubling, 1000}, {SumWay::kTwoLevel}};
+  EXPECT_EQ(sum(1000, slow), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(sum(1004, slow), Algorithm::kTwoLevel);
   slow.allreduce = Algorithm::kTree;
   EXPECT_EQ(sum(16 * kMiB, slow), Algorithm::kTree);
 }

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from typing import Any, Callable, Dict, List, Optional
 
-from ..._hosts import host_identity
+from ..._hosts import host_identity, say_sums
 from ...errors import EpochEnded, Error, Unsupported, UsageError
 from ...group import Group
 from ...job import WORKER, Job, is_failing
@@ -183,6 +183,8 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     _world = World(*_kept)
     if _world.rank == 0:
         environment.say_ignored()
+        if not os.environ.get("TELEGRAD_ALLREDUCE"):
+            say_sums(_world.job)
     from .process_sets import set_up
     _sets = None if isinstance(process_sets, str) else process_sets
     set_up(_sets)
