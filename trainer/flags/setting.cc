@@ -76,10 +76,9 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
       setting.flags.push_back(absl::StrCat("--", pair.first, "=", pair.second));
     } else {
       return absl::InvalidArgumentError(
-          absl::StrCat("setting '", text, "': '", parts[i],
-                       "' is no NAME=VALUE of reply, packing, threshold, "
-                       "momentum, normalize, update-on, min-bytes, "
-                       "warmup-steps, ",
+          absl::StrCat("'", text, "': '", parts[i],
+                       "' is none of reply, packing, threshold, momentum, "
+                       "normalize, update-on, min-bytes, warmup-steps, ",
                        absl::StrJoin(RunFlags(), ", ")));
     }
   }
