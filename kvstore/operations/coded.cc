@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/start_thread.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/device/device_lane.h"
 #include "kvstore/job/path/data_path.h"
 #include "kvstore/operations/scale.h"
 #include "kvstore/ticket_state.h"

@@ -6,6 +6,7 @@
 #include "base/device_access.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
+#include "kvstore/engine/device/device_lane.h"
 
 namespace telegrad::operations {
 namespace {
@@ -26,6 +27,11 @@ Device DeviceOf(int number) {
   if (number == kEmulatedMemory) return kEmulatedDevice;
   return number == kHostMemory ? Device() : Device{DeviceKind::kCuda, number};
 }
+
+DevicePlace::DevicePlace(std::unique_ptr<DeviceLane> lane, Duration timeout)
+    : lane_(std::move(lane)), timeout_(timeout) {}
+
+DevicePlace::~DevicePlace() = default;
 
 bool DevicePlace::Multiplies(Dtype type) {
   return type == Dtype::kFloat32 || type == Dtype::kFloat16 ||

@@ -11,8 +11,11 @@
 #include "base/clock.h"
 #include "base/device.h"
 #include "base/mutex.h"
-#include "kvstore/engine/device/device_lane.h"
 #include "kvstore/operations/place.h"
+
+namespace telegrad {
+class DeviceLane;
+}  // namespace telegrad
 
 namespace telegrad::operations {
 
@@ -23,8 +26,8 @@ Device DeviceOf(int number);
 class DevicePlace : public Place {
  public:
   // What is queued has `timeout` to end.
-  DevicePlace(std::unique_ptr<DeviceLane> lane, Duration timeout)
-      : lane_(std::move(lane)), timeout_(timeout) {}
+  DevicePlace(std::unique_ptr<DeviceLane> lane, Duration timeout);
+  ~DevicePlace() override;
 
   DeviceLane& lane() { return *lane_; }
   // `group` is what Ready gives.
