@@ -1,7 +1,5 @@
 #include "kvstore/operations/device_groups.h"
 
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"

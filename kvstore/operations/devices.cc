@@ -92,14 +92,6 @@ absl::StatusOr<Buffer> DevicePlace::Make(size_t bytes) {
   return lane_->MakeMemory(bytes);
 }
 
-absl::StatusOr<std::byte*> DevicePlace::Reserve(size_t bytes) {
-  if (fusion_.size() < bytes) {
-    fusion_ = Buffer();
-    ASSIGN_OR_RETURN(fusion_, Make(bytes));
-  }
-  return fusion_.data();
-}
-
 absl::StatusOr<Group*> DevicePlace::Ready() {
   RETURN_IF_ERROR(Finish());
   return group_;

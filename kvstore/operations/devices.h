@@ -40,7 +40,6 @@ class DevicePlace : public Place {
   void Copy(const void* from, size_t bytes, void* to) override;
   void Multiply(Dtype type, double factor, size_t count, void* data) override;
   absl::StatusOr<Buffer> Make(size_t bytes) override;
-  absl::StatusOr<std::byte*> Reserve(size_t bytes) override;
   absl::StatusOr<Group*> Ready() override;
 
   // Waits for what was queued.
@@ -54,6 +53,7 @@ class DevicePlace : public Place {
                       const std::vector<Shared>& mine);
 
  private:
+  Buffer& fusion() override { return fusion_; }
   void MultiplyHalves(Dtype type, float factor, size_t count, void* data);
 
   const std::unique_ptr<DeviceLane> lane_;

@@ -23,14 +23,26 @@ class Place {
   virtual void Multiply(Dtype type, double factor, size_t count,
                         void* data) = 0;
   virtual absl::StatusOr<Buffer> Make(size_t bytes) = 0;
-  // Memory that one batch after the other has.
-  virtual absl::StatusOr<std::byte*> Reserve(size_t bytes) = 0;
   // The group, when all of the above has been done.
   virtual absl::StatusOr<Group*> Ready() = 0;
 
+  // Memory that one batch after the other has.
+  absl::StatusOr<std::byte*> Reserve(size_t bytes) {
+    Buffer& memory = fusion();
+    if (memory.size() < bytes) {
+      memory = Buffer();
+      auto made = Make(bytes);
+      if (!made.ok()) return made.status();
+      memory = *std::move(made);
+    }
+    return memory.data();
+  }
   absl::StatusOr<std::byte*> ResultOf(Submission& mine, size_t count) {
     return PlaceResult(mine, count, [this](size_t size) { return Make(size); });
   }
+
+ private:
+  virtual Buffer& fusion() = 0;
 };
 
 // Host memory, where all is done at once. `fusion` is Reserve's.
@@ -47,17 +59,11 @@ class HostPlace : public Place {
   absl::StatusOr<Buffer> Make(size_t bytes) override {
     return Buffer::Create(bytes);
   }
-  absl::StatusOr<std::byte*> Reserve(size_t bytes) override {
-    if (fusion_.size() < bytes) {
-      auto made = Buffer::Create(bytes);
-      if (!made.ok()) return made.status();
-      fusion_ = *std::move(made);
-    }
-    return fusion_.data();
-  }
   absl::StatusOr<Group*> Ready() override { return &group_; }
 
  private:
+  Buffer& fusion() override { return fusion_; }
+
   Group& group_;
   Buffer& fusion_;
 };
