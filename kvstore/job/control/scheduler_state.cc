@@ -67,7 +67,7 @@ Duration SchedulerState::TickInterval() const {
 }
 
 std::vector<SchedulerState::Delivery> SchedulerState::TakeSends() {
-  if (sends_.empty()) return {};
+  if (sends_.size() < 2) return std::exchange(sends_, {});
   // Members of this very process come last: they may end it at once, and who
   // comes through a gather in it knows that the others do.
   std::set<ConnectionId> own;
