@@ -34,8 +34,8 @@ class PlacedTest(SystemTest):
                 continue
             role, _, rank = name.partition(" ")
             mine = {**base, "DMLC_ROLE": role, **(env or {}).get(name, {})}
-            if role == "worker":
-                mine["DMLC_WORKER_ID"] = rank
+            if rank:  # else servers are numbered as they arrive
+                mine["DMLC_WORKER_ID" if role == "worker" else "DMLC_RANK"] = rank
             flags = [*args, "--out", self.out_of(name, out)]
             runs[name] = self.start([*flags, *(extra or {}).get(name, [])],
                                     env=mine)
