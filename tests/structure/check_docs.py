@@ -54,16 +54,6 @@ BLOCK = re.compile(r"^```c(?:pp)?\n(.*?)^```$", re.M | re.S)
 
 
 MAX_COLUMNS = 100
-# Documents with longer lines, and how many they may have; the numbers only go
-# down.
-LONG_LINES = {
-    "docs/results/README.md": 2,
-    "docs/results/exchange.md": 33,
-    "docs/results/kernels.md": 11,
-    "docs/results/planner.md": 43,
-    "docs/results/transports.md": 10,
-    "docs/wire_format.md": 10,
-}
 
 
 def files_of(root):
@@ -150,21 +140,11 @@ def places(root):
             if PLACES.search(line)]
 
 
-def long_lines(root, allowed=None):
-    """Those beyond what is allowed, with the document's number of them."""
-    allowed = LONG_LINES if allowed is None else allowed
-    found = []
-    for path in files_of(root):
-        if not path.endswith(".md"):
-            continue
-        numbers = [number for number, line
-                   in enumerate(read(root, path).splitlines(), 1)
-                   if len(re.sub(r"https?://\S+", "", line)) > MAX_COLUMNS]
-        if len(numbers) > allowed.get(path, 0):
-            found.append(
-                f"{path}:{numbers[-1]}: {len(numbers)} lines have more than "
-                f"{MAX_COLUMNS} columns, at most {allowed.get(path, 0)} may")
-    return found
+def long_lines(root):
+    return [f"{path}:{number}: more than {MAX_COLUMNS} columns"
+            for path in files_of(root) if path.endswith(".md")
+            for number, line in enumerate(read(root, path).splitlines(), 1)
+            if len(re.sub(r"https?://\S+", "", line)) > MAX_COLUMNS]
 
 
 def uncited_results(root):
