@@ -63,7 +63,7 @@ class JsonFields {
     }
   }
 
-  // The same by type; `out` stays where there was an error.
+  // Reads what the type of `out` says; it stays where there was an error.
   void Read(const char* name, std::string& out) { Set(out, Text(name)); }
   void Read(const char* name, bool& out) { Set(out, Flag(name)); }
   void Read(const char* name, double& out) { Set(out, Number(name)); }

@@ -212,7 +212,7 @@ class Report {
     if (file_ != nullptr) std::fclose(file_);
   }
 
-  // Those that it has not seen; the first of all is the copy.
+  // Prints and writes rows that are new; the first of all is the copy.
   void Take(const std::vector<Row>& rows) {
     for (; num_taken_ < rows.size(); ++num_taken_) {
       Print(rows[num_taken_], rows[0]);

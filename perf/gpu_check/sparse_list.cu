@@ -35,8 +35,8 @@ std::vector<uint32_t> Words(SparseContent content, size_t n, uint32_t every) {
 
 }  // namespace
 
-// Of 1 % of the elements: gaps of 8 bits. What is written and read of `out` are
-// sectors of 32 bytes.
+// Lists of 1 % of the elements have gaps of 8 bits. What is written and read of
+// `out` are sectors of 32 bytes.
 void MeasureSparseList(Arrays& a, std::vector<Row>& rows) {
   const size_t n = num_elements;
   const SparseListKernels gpu = kernels::cuda::SparseList();

@@ -155,7 +155,7 @@ class Launch {
     return RunRoot(*scheduler);
   }
 
-  // That of options.rank, which knows where to meet.
+  // Runs options.rank, which knows where to meet.
   absl::Status RunPlaced() {
     if (options_.rank > 0) return RunMember();
     ASSIGN_OR_RETURN(const HostPort where,
@@ -164,7 +164,7 @@ class Launch {
     return RunRoot(*scheduler);
   }
 
-  // The same command was given twice, here or on two hosts.
+  // Runs a command that was given twice, here or on two hosts.
   absl::Status RunOneOfTwo() {
     if (NumLeaders(options_) != 2) {
       return absl::InvalidArgumentError(absl::StrCat(

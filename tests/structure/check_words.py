@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Counts comments that need the line before them to be understood.
+"""Finds comments that need the line before them to be understood.
 
-    check_words.py ROOT [list]
+    check_words.py ROOT
 
 A comment is a sentence with a subject, or a noun phrase that stands alone: who
 reads a field or a function for the first time need not search for what is meant.
@@ -15,8 +15,7 @@ behind one; capitals do not matter, and only the beginning of a comment counts:
     int num_ended_ = 0;  // that have ended         -> // rounds that have ended
     double network_s = 0;  // in which it is busy   -> // seconds in which ...
 
-Product and perf have MAX_COMMENTS of these. More of them fail, and each is printed;
-where there are fewer, lower the number in the same change. `list` prints each.
+Product and perf have none. Prints each, `path:line: words: text`; exits 1 if there is any.
 """
 import os
 import re
@@ -25,7 +24,6 @@ import sys
 from check_layers import COMMENT_OR_LITERAL, source_files
 from check_size import PRODUCT
 
-MAX_COMMENTS = 7
 BEGINNINGS = re.compile(
     r"(?:of|the same|as well|also|that|likewise|those|whose|and (?:this|that|its)"
     r"|so (?:is|are|does|do)|(?:by|for|from|in|of|on|to|with) wh(?:ich|om))\b", re.I)
@@ -60,16 +58,12 @@ def violations(root):
                     yield path, line, text
 
 
-def main(root, *words):
+def main(root):
     found = list(violations(root))
-    if len(found) > MAX_COMMENTS or "list" in words:
-        for path, line, text in found:
-            print(f"{path}:{line}: words: {text}")
-    print(f"{len(found)} comments that need the line before them, at most "
-          f"{MAX_COMMENTS}")
-    if len(found) < MAX_COMMENTS:
-        print(f"lower MAX_COMMENTS in {os.path.basename(__file__)} to {len(found)}")
-    return len(found) > MAX_COMMENTS
+    for path, line, text in found:
+        print(f"{path}:{line}: words: {text}")
+    print(f"{len(found)} comments that need the line before them")
+    return bool(found)
 
 
 if __name__ == "__main__":

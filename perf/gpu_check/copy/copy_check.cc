@@ -20,8 +20,8 @@ namespace {
 
 using kernels::DeviceCopier;
 
-constexpr size_t kBytes = size_t{4} << 20;  // of a copy
-constexpr int kCopies = 64;                 // of a measurement, each way
+constexpr size_t kBytes = size_t{4} << 20;  // copied by one call
+constexpr int kCopies = 64;                 // calls measured, each way
 constexpr int kRounds = 7;
 
 void Require(cudaError_t error, const char* what) {
