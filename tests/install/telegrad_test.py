@@ -5,6 +5,7 @@ cmake that builds nothing and a ctest that prints what ctest prints. Where wheel
 Usage: telegrad_test.py SOURCE_DIR
 """
 
+import json
 import os
 import pathlib
 import re
@@ -149,6 +150,45 @@ class Wheel(unittest.TestCase):
             self.assertEqual(found, set(wanted[:len(kinds)]))
 
 
+# The build's arguments go into a file beside its folder.
+CMAKE = """#!/usr/bin/env bash
+echo "$*" >>cmake.log
+case $1 in
+  --preset) mkdir -p build/bundle && touch build/bundle/build.ninja ;;
+  --install) mkdir -p "$6" && touch "$6/run-on-gpu" ;;
+esac
+"""
+
+
+class Bundle(unittest.TestCase):
+    def test_kernels_are_for_the_gpu_that_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            for name in ("build", "bin", "torch/lib"):
+                (tree / name).mkdir(parents=True)
+            shutil.copy(SOURCE / "telegrad", tree)
+            shutil.copy(SOURCE / "CMakePresets.json", tree)
+            (tree / "build/.set-up").touch()  # all is there
+            (tree / "torch/version.py").write_text("__version__ = '2.11.0'\n")
+            for name, text in ("cmake", CMAKE), ("ctest", "#!/bin/sh\n"):
+                (tree / "bin" / name).write_text(text)
+                (tree / "bin" / name).chmod(0o755)
+            for arguments, flag, kernels in (
+                    (["--arch", "H200"], "-DCMAKE_CUDA_ARCHITECTURES=90-real", "90-real"),
+                    (["--arch", "12.0"], "-DCMAKE_CUDA_ARCHITECTURES=120-real", "120-real"),
+                    (["--arch", "native"], "-DCMAKE_CUDA_ARCHITECTURES=native", "native"),
+                    ([], "-UCMAKE_CUDA_ARCHITECTURES", "all")):
+                subprocess.run(
+                    [tree / "telegrad", "bundle", *arguments, tree / "made"], check=True,
+                    timeout=60, capture_output=True,
+                    env={**os.environ, "PATH": f"{tree / 'bin'}:{os.environ['PATH']}",
+                         "TELEGRAD_TORCH_ROOT": str(tree / "torch")})
+                configured = (tree / "cmake.log").read_text().splitlines()[-3]
+                self.assertTrue(configured.startswith("--preset bundle " + flag), configured)
+                made = json.loads((tree / "made/bundle.json").read_text())
+                self.assertEqual(made["kernels"], kernels)
+
+
 class Refused(unittest.TestCase):
     def test_what_cannot_work_is_said_before_anything_is_set_up(self):
         nowhere = "/nowhere"
@@ -169,6 +209,11 @@ class Refused(unittest.TestCase):
                 (["image", "torch"], {}, "no argument 'torch'; image takes runtime, trainer"),
                 (["image", "--build", "nowhere"], {}, "--build 'nowhere' is no build folder"),
                 (["bundle"], {}, "bundle needs DIR"),
+                (["bundle", "--arch", "9.0"], {}, "bundle needs DIR"),
+                (["bundle", "--fast", "a"], {}, "bundle needs DIR"),
+                (["bundle", "--arch"], {}, "no --arch ''; there are h100"),
+                (["bundle", "--arch", "h1", "a"], {}, "no --arch 'h1'; there are h100"),
+                (["bundle", "--arch", "90", "a"], {}, "no --arch '90'; there are h100"),
                 (["bundle", "/usr"], {}, "/usr is there and no bundle"),
                 (["pytorch", nowhere], {}, "no program '/nowhere'"),
                 (["pytorch"], {"TELEGRAD_TORCH_ROOT": nowhere}, "TELEGRAD_TORCH_ROOT=/nowhere"),
