@@ -6,6 +6,8 @@
 namespace telegrad {
 namespace {
 
+constexpr double kMuchMomentum = 0.5;
+
 absl::StatusOr<double> BitsOfSpec(const CodecSpec& spec) {
   constexpr size_t kElems = size_t{1} << 20;
   ASSIGN_OR_RETURN(const auto codec,
@@ -54,6 +56,14 @@ absl::StatusOr<bool> HarmsSquares(absl::string_view codec, bool is_normal) {
   ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(codec));
   ASSIGN_OR_RETURN(const double bits, BitsOfSpec(spec));
   return bits < kLeastBitsForSquares && !(is_normal && WantsNormal(spec));
+}
+
+absl::StatusOr<bool> ComesLate(absl::string_view codec, double momentum) {
+  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(codec));
+  ASSIGN_OR_RETURN(const double bits, BitsOfSpec(spec));
+  const CodecTraits& traits = spec.codec->traits();
+  return momentum >= kMuchMomentum && bits < kLeastBitsForSquares &&
+         traits.needs_residual && traits.id != CodecId::kDgc;
 }
 
 }  // namespace telegrad

@@ -31,5 +31,9 @@ absl::StatusOr<bool> WantsNormal(absl::string_view codec);
 absl::StatusOr<bool> WantsNormal(const CompressionConfig& config);
 // Whether this codec harms steps by a mean of squares.
 absl::StatusOr<bool> HarmsSquares(absl::string_view codec, bool is_normal);
+// Whether a momentum of this rate behind the codec costs accuracy: it keeps the
+// direction of what few bits held back, which comes late. Not of dgc, which has
+// a momentum of its own, nor of codecs that hold nothing back.
+absl::StatusOr<bool> ComesLate(absl::string_view codec, double momentum);
 
 }  // namespace telegrad

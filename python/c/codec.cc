@@ -11,7 +11,6 @@
 #include "compression/codec_spec.h"
 #include "kernels/dispatch.h"
 #include "kvstore/options.h"
-#include "kvstore/tuning/few_bits.h"
 #include "python/c/status.h"
 #include "topology/plan.h"
 
@@ -183,42 +182,5 @@ int32_t telegrad_codec_decode(const telegrad_codec* codec, const void* payload,
 }
 
 void telegrad_codec_free(telegrad_codec* codec) { delete codec; }
-
-int32_t telegrad_codec_few_bits(const char* spec, int32_t* harms_squares,
-                                int32_t* wants_momentum,
-                                telegrad_status* status) {
-  if (harms_squares == nullptr || wants_momentum == nullptr) {
-    return Give(
-        absl::InvalidArgumentError("harms_squares or wants_momentum is null"),
-        status);
-  }
-  const std::string type = TextOf(spec, "none");
-  const absl::StatusOr<double> bits = telegrad::BitsOf(type);
-  if (!bits.ok()) return Give(bits.status(), status);
-  const absl::StatusOr<bool> wants =
-      telegrad::WantsMomentumBefore({.type = type});
-  if (!wants.ok()) return Give(wants.status(), status);
-  *harms_squares = *bits < telegrad::kLeastBitsForSquares ? 1 : 0;
-  *wants_momentum = *wants ? 1 : 0;
-  return Give(absl::OkStatus(), status);
-}
-
-int32_t telegrad_codec_wants_normal(const char* spec, int32_t* wants,
-                                    telegrad_status* status) {
-  if (wants == nullptr) {
-    return Give(absl::InvalidArgumentError("wants is null"), status);
-  }
-  const absl::StatusOr<bool> found =
-      telegrad::WantsNormal(absl::string_view(TextOf(spec, "none")));
-  if (!found.ok()) return Give(found.status(), status);
-  *wants = *found ? 1 : 0;
-  return Give(absl::OkStatus(), status);
-}
-
-const char* telegrad_codec_standard(int32_t few_bits) {
-  return few_bits == 1   ? telegrad::kDefaultAllowed
-         : few_bits == 2 ? telegrad::kBesideSquares
-                         : telegrad::kCarefulCodec;
-}
 
 }  // extern "C"

@@ -212,6 +212,8 @@ PROTOTYPES = {
     "codec_few_bits": (c_int32, [c_char_p, _P, _P, _S]),
     "codec_wants_normal": (c_int32, [c_char_p, _P, _S]),
     "codec_standard": (c_char_p, [c_int32]),
+    "codec_comes_late": (c_int32, [c_char_p, c_double, _P, _S]),
+    "fragment_turns": (c_int32, [POINTER(c_uint64), c_uint64, c_int32, c_int32, _P, _S]),
     "about": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "topology": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "doctor": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),

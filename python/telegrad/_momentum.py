@@ -7,13 +7,11 @@ from numbers import Real
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ._library import LIBRARY, call, encoded
-from .codec import Codec
 from .errors import Error, UsageError
 from .optimizer import SGD, RunByStore
 
 _KINDS = ("auto", "off", "nesterov", "heavyball")
 _MXNETS = ("2bit", "1bit")  # codecs whose bits must stay MXNet's
-_ELEMS = 1 << 16
 
 
 def few_bits(codec: str) -> Tuple[bool, bool]:
@@ -64,10 +62,15 @@ def wants_momentum(codecs: Iterable[str]) -> bool:
     return any(few_bits(codec)[1] for codec in codecs)
 
 
-def comes_late(codec: str) -> bool:
-    """Whether momentum behind it costs much accuracy: of so few bits that most is held
+def comes_late(codec: str, momentum: float) -> bool:
+    """Whether so much momentum behind it costs accuracy: of so few bits that most is held
     back for later steps."""
-    return few_bits(codec) == (True, True) and Codec(codec, _ELEMS).residual is not None
+    late = c_int32()
+    try:
+        call("codec_comes_late", encoded(codec, "codec"), momentum, byref(late))
+    except Error:
+        return False
+    return bool(late.value)
 
 
 def check_given(momentum: Any, rate: Any) -> None:

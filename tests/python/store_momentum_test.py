@@ -133,10 +133,11 @@ class StoreMomentum(unittest.TestCase):
                 ("topk:0.01", True, True, True), ("int2", True, True, True),
                 ("int3", False, True, False), ("terngrad", True, True, False),
                 ("int4", False, False, False), ("none", False, False, False),
-                ("dgc", True, False, False), ("powersgd", True, False, False),
+                ("dgc", True, False, False), ("powersgd", True, False, True),
                 ("no codec", False, False, False)):
             self.assertEqual(_momentum.few_bits(codec), (harms, wants), codec)
-            self.assertEqual(_momentum.comes_late(codec), late, codec)
+            for momentum, much in ((.5, late), (.9, late), (.4, False)):
+                self.assertEqual(_momentum.comes_late(codec, momentum), much, codec)
 
     def test_a_store_pushes_it(self):
         """Sums 3 of both: m is 3, 4.5, 5.25, and the push 3 + m / 2; of what is to be

@@ -150,9 +150,9 @@ bool StepsByMeanSquares(const TrainOptions& options) {
          options.adam_freeze_after == 0;
 }
 
-bool MomentumHarmsFewBits(const TrainOptions& options) {
-  return HasMomentum(options) && options.mom >= kMomentumThatHarms &&
-         options.local_steps == 0 && !IsProfile(options.network);
+bool HasMomentumBehind(const TrainOptions& options) {
+  return HasMomentum(options) && options.local_steps == 0 &&
+         !IsProfile(options.network);
 }
 
 namespace {

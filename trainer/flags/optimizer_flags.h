@@ -44,11 +44,8 @@ inline constexpr char kForEpsilon[] =
 // does not mind.
 bool StepsByMeanSquares(const TrainOptions& options);
 
-// A momentum of this much or more does them harm, too: it keeps the direction
-// of what was held back and comes late.
-constexpr double kMomentumThatHarms = 0.5;
-// Whether the steps have that much, of a network that learns.
-bool MomentumHarmsFewBits(const TrainOptions& options);
+// Whether momentum behind the codec is in the steps of a network that learns.
+bool HasMomentumBehind(const TrainOptions& options);
 // --gc-type auto before a mean of squares or muon: leaves out what harms them,
 // with the reason; before the first refuses it where it was asked for.
 // --gc-normalize, with which int2 harms no mean of squares; --gc-momentum:

@@ -70,30 +70,23 @@ void WarnOfFewBits(const std::vector<TensorReport>& reports,
   }
 }
 
-// dgc has a momentum of its own, and terngrad holds nothing back.
-bool SendsLate(absl::string_view codec) {
-  const absl::string_view name = codec.substr(0, codec.find(':'));
-  return name != "none" && name != "dgc" && name != "terngrad";
-}
-
 void HintAtMomentum(const std::vector<TensorReport>& reports,
                     const TrainOptions& options,
                     std::vector<std::string>& warnings) {
   for (const TensorReport& report : reports) {
-    if (!SendsLate(report.codec) || BitsOf(report) >= kLeastBitsForSquares) {
-      continue;
-    }
+    const double momentum = options.mom;
+    if (!ComesLate(report.codec, momentum).value_or(false)) continue;
     // Without momentum, 0.4 of the steps' size in the end, lr / (1 - momentum).
     const std::string cure =
         options.has_muon ? "try --local-steps H, or int4"
         : absl::StartsWith(report.codec, "powersgd")
             ? absl::StrFormat(
                   "try --mom 0 --lr %.2g",
-                  0.4 * double{options.lr} / (1 - double{options.mom}))
+                  0.4 * double{options.lr} / (1 - momentum))
             : "leave --gc-momentum off out";
     warnings.push_back(absl::StrFormat(
         "hint: %s beside momentum %g costs accuracy: %s (docs/laboratory.md)",
-        report.codec, options.mom, cure));
+        report.codec, momentum, cure));
     return;
   }
 }
@@ -165,7 +158,7 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
   if (StepsByMeanSquares(options)) {
     WarnOfFewBits(reports, options, setting.normalizes, warnings);
   }
-  if (MomentumHarmsFewBits(options) && !options.benchmark && !has_momentum) {
+  if (HasMomentumBehind(options) && !options.benchmark && !has_momentum) {
     HintAtMomentum(reports, options, warnings);
   }
   return warnings;

@@ -1,9 +1,9 @@
 #include "trainer/run/local_steps.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "kvstore/tuning/turns.h"
 #include "trainer/run/device_room.h"
 #include "trainer/run/replica_steps.h"
 
@@ -66,21 +66,12 @@ absl::Status LocalSteps::InitTensor(size_t index) {
   return absl::OkStatus();
 }
 
-// A fragment is neighbours, of about as many bytes as others, by their middles.
-// A tensor that is larger stays whole, as its chunks agree on scales: it begins
-// with the first fragment that it fills, and has time until the next tensor's.
 void LocalSteps::DealTurns() {
-  size_t total = 0;
-  for (const Tensor& tensor : tensors_) total += tensor.weights.size();
-  const auto count = static_cast<size_t>(num_fragments_);
-  size_t before = 0;
-  for (Tensor& tensor : tensors_) {
-    const size_t middle =
-        before + std::min(tensor.weights.size(), total / count) / 2;
-    const size_t fragment = std::min(middle * count / total, count - 1);
-    tensor.turn = static_cast<int64_t>(fragment) * num_steps_ / num_fragments_;
-    before += tensor.weights.size();
-  }
+  std::vector<uint64_t> sizes;
+  for (const Tensor& tensor : tensors_) sizes.push_back(tensor.weights.size());
+  const std::vector<int64_t> turns =
+      TurnsOf(sizes, num_steps_, num_fragments_);
+  for (size_t i = 0; i < turns.size(); ++i) tensors_[i].turn = turns[i];
 }
 
 absl::Status LocalSteps::Step(const OptimizerConfig& inner,

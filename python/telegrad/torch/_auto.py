@@ -24,7 +24,6 @@ _ADAPTIVE = ("adam", "muon", "lamb", "rmsprop", "adafactor")
 # Whose lines call an optimizer's or a model's, but are not the user's.
 _NOT_USERS = ("telegrad", "torch", "runpy", "lightning", "pytorch_lightning", "accelerate",
               "transformers")
-_MUCH_MOMENTUM = .5  # as in trainer/flags/optimizer_flags.h
 # What goes unless it is told, and what "auto" may use: with an optimizer that few bits do not
 # harm, its momentum in front of them; with torch's Adam whose gradients have one size; and with
 # others or where none is known.
@@ -66,12 +65,8 @@ def _adaptive(optimizer: Any) -> Optional[str]:
 
 
 def _momentum_of(optimizer: Any) -> float:
-    """The first that harms; 0: none."""
-    for group in optimizer.param_groups:
-        momentum = group.get("momentum") or 0
-        if momentum >= _MUCH_MOMENTUM:
-            return float(momentum)
-    return 0.0
+    """The largest; 0: none."""
+    return max((float(group.get("momentum") or 0) for group in optimizer.param_groups), default=0.)
 
 
 def _warn(text: str) -> None:
@@ -119,9 +114,9 @@ def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str], rules: s
 
 
 def _check_momentum(optimizer: Any, small: List[str], why_not: str) -> None:
-    late = [codec for codec in small if comes_late(codec)]
     momentum = _momentum_of(optimizer)
-    if late and momentum > 0:
+    late = [codec for codec in small if comes_late(codec, momentum) and wants_momentum([codec])]
+    if late:
         cure = (f"it was not moved there, since {why_not}" if why_not else
                 "compress(..., optimizer=) moves it there (telegrad.run: --gc-momentum-rate "
                 f"{momentum:g}), unless momentum='off'")
@@ -195,7 +190,7 @@ class OptimizerCheck:
             self.allow = _STANDARD
             return
         harmed = [_adaptive(each) or f"momentum {_momentum_of(each):g}" for each in known
-                  if _adaptive(each) or _momentum_of(each) > 0]
+                  if _adaptive(each) or comes_late(_STANDARD, _momentum_of(each))]
         self.allow = _STANDARD if known and not harmed else _CAREFUL
         if harmed:
             self.note = f"auto may take {_CAREFUL}: 2 bits or fewer can harm steps with {harmed[0]}"

@@ -1,6 +1,7 @@
 """Local steps; now and then the workers agree on what these changed."""
 from __future__ import annotations
 
+from ctypes import c_int32, c_uint64
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -8,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .._hosts import Hosts
+from .._library import call
 from .._log import LOGGER
 from .._momentum import wants_momentum
 from ..errors import Error, UsageError, WrongOrder
@@ -42,15 +44,10 @@ def _leave(job: Any, parts: Optional[Parts]) -> None:
 
 
 def turns_of(sizes: Sequence[int], steps: int, fragments: int) -> List[int]:
-    """After which of `steps` steps each tensor begins its exchange. Neighbours are
-    together, with about as many elements as others; a tensor that is larger stays whole
-    and has time until the next one's turn. As `telegrad-train --local-fragments`."""
-    total, before, turns = max(1, sum(sizes)), 0, []
-    for size in sizes:
-        middle = before + min(size, total // fragments) // 2
-        turns.append(min(middle * fragments // total, fragments - 1) * steps // fragments)
-        before += size
-    return turns
+    """After which of `steps` steps each tensor begins its exchange."""
+    turns = (c_int32 * len(sizes))()
+    call("fragment_turns", (c_uint64 * len(sizes))(*sizes), len(sizes), steps, fragments, turns)
+    return list(turns)
 
 
 class DiLoCo:
