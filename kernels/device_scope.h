@@ -41,6 +41,10 @@ class DeviceScope {
 // CPU.
 bool IsCaptured(Device device, Stream stream);
 
+// PCI address of that GPU: "0000:3B:00.0"; "" for a CPU, and where there is no
+// such GPU.
+std::string BusIdOf(Device device);
+
 // What went wrong with this thread's launches and other calls for a GPU since
 // the last time: "cuda:1: an illegal memory access was encountered". "" for
 // nothing, and always for a CPU.

@@ -189,6 +189,15 @@ bool IsCaptured(Device device, [[maybe_unused]] Stream stream) {
 #endif
 }
 
+std::string BusIdOf(Device device) {
+  if (device.kind == DeviceKind::kCpu) return "";
+#if TELEGRAD_WITH_CUDA
+  return cuda::BusIdOf(device.ordinal);
+#else
+  return "";
+#endif
+}
+
 std::string TakeLaunchError(Device device) {
   if (device.kind == DeviceKind::kCpu) return "";
 #if TELEGRAD_WITH_CUDA

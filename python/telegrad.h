@@ -3,8 +3,7 @@
  * Handles are opaque. Every call that can fail returns a telegrad_code and
  * fills `status`, which may be NULL. No call blocks for ever. Calls on one
  * handle may come from any thread, but not while it is freed. In a child that
- * was forked, handles of the parent are refused and their free does nothing.
- */
+ * was forked, handles of the parent are refused and freeing does nothing. */
 #pragma once
 
 #include <stdint.h>
@@ -96,6 +95,7 @@ typedef struct telegrad_job_options {
   const char* flight_recorder; /* folder; as $TELEGRAD_FLIGHT_RECORDER */
   int32_t elastic_min;         /* 0: a death ends the job; telegrad_ends.h */
   int32_t elastic_max;         /* 0: num_workers */
+  int32_t gpu;                 /* -1; or CUDA's number of the tensors' GPU */
 } telegrad_job_options;
 
 /* `size`: sizeof(telegrad_job_options) as the caller knows it. */

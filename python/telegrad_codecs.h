@@ -48,15 +48,15 @@ TELEGRAD_API int32_t telegrad_codec_wants_normal(const char* spec,
                                                  telegrad_status* status);
 /* Whether a momentum of this rate behind the codec costs accuracy: it keeps the
  * direction of what few bits held back, which comes late. 1 or 0. */
-TELEGRAD_API int32_t telegrad_codec_comes_late(const char* spec, double momentum,
-                                               int32_t* late,
+TELEGRAD_API int32_t telegrad_codec_comes_late(const char* spec,
+                                               double momentum, int32_t* late,
                                                telegrad_status* status);
 /* The codec to take where none is named: `few_bits` 1: with optimizers as SGD;
  * 2: as Adam, where telegrad_codec_wants_normal is followed; else: with any. */
 TELEGRAD_API const char* telegrad_codec_standard(int32_t few_bits);
-/* After which of `steps` local steps each of `count` tensors begins its exchange,
- * where `fragments` parts of a model take turns, 1 to `steps`: neighbours, of
- * about as many bytes as others, are together. */
+/* After which of `steps` local steps each of `count` tensors begins its
+ * exchange, where `fragments` parts of a model take turns, 1 to `steps`:
+ * neighbours, of about as many bytes as others, are together. */
 TELEGRAD_API int32_t telegrad_fragment_turns(const uint64_t* sizes,
                                              uint64_t count, int32_t steps,
                                              int32_t fragments, int32_t* turns,

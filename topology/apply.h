@@ -35,6 +35,12 @@ PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
 // The settings of `host`. A machine that the plan does not have opens no ports.
 HostSettings Apply(const Plan& plan, absl::string_view host);
 
+// The ports among `ports` ("mlx5_0:1") whose cards are nearest to the machine's
+// GPU with this address ("0000:81:00.0"); all where nothing says which are.
+std::vector<std::string> PortsNear(const Machine& machine,
+                                   absl::string_view bus_id,
+                                   std::vector<std::string> ports);
+
 // What PlanToJson wrote: all that its digest is of. InvalidArgument names what
 // is missing or cannot be, or says that it was changed.
 absl::StatusOr<Plan> PlanFromJson(absl::string_view text);

@@ -113,4 +113,13 @@ bool IsCaptured(int ordinal, Stream stream) {
   return error == cudaErrorStreamCaptureImplicit;
 }
 
+std::string BusIdOf(int ordinal) {
+  char text[16] = {};
+  if (cudaDeviceGetPCIBusId(text, sizeof(text), ordinal) == cudaSuccess) {
+    return text;
+  }
+  cudaGetLastError();
+  return "";
+}
+
 }  // namespace telegrad::kernels::cuda

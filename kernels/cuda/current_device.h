@@ -25,6 +25,10 @@ int UsedDevice();
 // since another one is.
 bool IsCaptured(int ordinal, Stream stream);
 
+// PCI address of a device, "0000:3B:00.0"; "" where there is no such one. Makes
+// no context.
+std::string BusIdOf(int ordinal);
+
 // Leaves the thread's current device as it was.
 class CurrentDevice {
  public:

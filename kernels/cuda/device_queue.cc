@@ -54,14 +54,7 @@ class Queue : public DeviceQueue {
 
   Device device() const override { return {DeviceKind::kCuda, ordinal_}; }
 
-  std::string bus_id() const override {
-    char text[16] = {};
-    if (cudaDeviceGetPCIBusId(text, sizeof(text), ordinal_) == cudaSuccess) {
-      return text;
-    }
-    cudaGetLastError();
-    return "";
-  }
+  std::string bus_id() const override { return BusIdOf(ordinal_); }
   void PlacePinned(int numa_node) override { numa_node_ = numa_node; }
 
   Stream MakeStream(int priority) override {

@@ -37,6 +37,7 @@ void telegrad_job_options_init(telegrad_job_options* options, uint64_t size) {
   standard.join_timeout_s = 60;
   standard.dead_timeout_s = 10;
   standard.operation_timeout_s = 300;
+  standard.gpu = -1;
   telegrad::c::SetKnown(standard, size, options);
 }
 

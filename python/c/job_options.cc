@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kernels/device_scope.h"
 #include "kvstore/server.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "python/c/status.h"
@@ -50,6 +51,7 @@ absl::Status CheckOptions(const telegrad_job_options& options) {
   RETURN_IF_ERROR(CheckNumber("operation_timeout_s",
                               options.operation_timeout_s, 0.5, kLongestS));
   RETURN_IF_ERROR(CheckNumber("metrics_port", options.metrics_port, -1, 65535));
+  RETURN_IF_ERROR(CheckNumber("gpu", options.gpu, -1, kMaxMembers - 1));
   if (options.servers_here <= options.num_servers) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("servers_here ", options.servers_here, " of num_servers ",
@@ -93,6 +95,9 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
   ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(dist.facts.front().second));
   if (options.gdr != nullptr) {
     ASSIGN_OR_RETURN(dist.path.gdr, ParseGdr(options.gdr));
+  }
+  if (options.gpu >= 0) {
+    dist.path.gpu_bus_id = kernels::BusIdOf({DeviceKind::kCuda, options.gpu});
   }
   dist.elastic = {options.elastic_min, options.elastic_max};
   std::string tier1 = TextOf(options.tier1, "auto");

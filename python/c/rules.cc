@@ -81,8 +81,8 @@ int32_t telegrad_fragment_turns(const uint64_t* sizes, uint64_t count,
                     "fragments ", fragments, ": 1 to the ", steps, " steps")),
                 status);
   }
-  std::ranges::copy(telegrad::TurnsOf(std::span(sizes, count), steps, fragments),
-                    turns);
+  std::ranges::copy(
+      telegrad::TurnsOf(std::span(sizes, count), steps, fragments), turns);
   return Give(absl::OkStatus(), status);
 }
 

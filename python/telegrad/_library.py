@@ -36,7 +36,7 @@ class JobOptions(Structure):
                 ("hosts_part", c_int32), ("metrics_port", c_int32), ("gdr", c_char_p),
                 ("tier1", c_char_p), ("metrics_file", c_char_p),
                 ("encryption", c_char_p), ("flight_recorder", c_char_p),
-                ("elastic_min", c_int32), ("elastic_max", c_int32)]
+                ("elastic_min", c_int32), ("elastic_max", c_int32), ("gpu", c_int32)]
 
 
 class Tensor(Structure):

@@ -52,6 +52,8 @@ class Job(GoesOn):
         transport, tls, bind, link: as the flags of docs/user_guide.md.
         gdr: of a worker with tensors on GPUs, whether network cards read and write them
             (GPUDirect RDMA): "auto", "on", "off"; None: all are in host memory.
+        gpu: CUDA's number of the GPU that they are on: of the cards that the planner takes
+            (``transport="auto"``) those nearest to it are used; None: all of this host's.
         tier1: whether workers of a host sum first, in its memory, so that one of them
             pushes (docs/several_gpus.md): "auto" (or $TELEGRAD_TIER1), where there are
             several hosts and no tensors on GPUs; "on"; "off", which "dist_async" needs.
@@ -86,7 +88,8 @@ class Job(GoesOn):
                  tls: Optional[str] = None, bind: Optional[str] = None, link: str = "none",
                  join_timeout: Optional[float] = None, dead_timeout: float = 10,
                  operation_timeout: Optional[float] = None, hosts_part: bool = False,
-                 gdr: Optional[str] = None, tier1: Optional[str] = None,
+                 gdr: Optional[str] = None, gpu: Optional[int] = None,
+                 tier1: Optional[str] = None,
                  metrics_port: Optional[int] = None,
                  metrics_file: Optional[str] = None,
                  encryption: Optional[str] = None,
@@ -115,6 +118,7 @@ class Job(GoesOn):
              hosts_part=hosts_part, scheduler=scheduler, job_id=job_id, transport=transport,
              tls=tls, bind="127.0.0.1" if bind is None else bind, link=link, join_timeout_s=join_timeout,
              dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr,
+             gpu=-1 if gpu is None else gpu,
              tier1=tier_one(tier1 or ("off" if elastic else None)), **metrics_outlet(metrics_port, metrics_file),
              encryption=encryption or os.environ.get("TELEGRAD_ENCRYPTION") or "auto",
              flight_recorder=flight_recorder)

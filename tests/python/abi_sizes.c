@@ -16,7 +16,8 @@ int main(void) {
   printf("abi %d\n", TELEGRAD_ABI);
   STRUCT(telegrad_status, message);
   FIELD(telegrad_status, dead);
-  STRUCT(telegrad_job_options, elastic_max);
+  STRUCT(telegrad_job_options, gpu);
+  FIELD(telegrad_job_options, elastic_max);
   FIELD(telegrad_job_options, elastic_min);
   FIELD(telegrad_job_options, flight_recorder);
   FIELD(telegrad_job_options, encryption);

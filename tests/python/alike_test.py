@@ -29,7 +29,7 @@ OF_DILOCO = {
     "gc_type": "int8", "threshold": 0.5, "min_bytes": 64, "servers": 1, "sync_every": 4,
     "fragments": 2, "tier1": "off"}
 # The job compares them itself, they are a host's own, or they decide no result.
-NOT_COMPARED = {"job_id", "insecure", "transport", "tls", "bind", "link", "gdr", "num_threads",
+NOT_COMPARED = {"job_id", "insecure", "transport", "tls", "bind", "link", "gdr", "gpu", "num_threads",
                 "join_timeout", "dead_timeout", "operation_timeout", "verbose", "group",
                 "encryption", "secret_file", "metrics_port", "metrics_file", "flight_recorder"}
 # What is said is the optimizer's rates; auto alone takes it; of who keeps momentum; "on"

@@ -336,7 +336,9 @@ class Optimizers(unittest.TestCase):
                 value = np.ones(N, F)
                 store.push_pull(store.init(["w"], [value]), [value], [value])
                 self.assertEqual(float(value.sum()), N)
+        telegrad.Job(transport="auto", gpu=7).join().close()  # there is none
         for wrong, text in (({"transport": "pigeon"}, "pigeon"),
+                            ({"gpu": -2}, "gpu -2: it takes -1 to 1023"),
                             ({"gdr": "perhaps"}, 'gdr "perhaps" is none of auto, on, off')):
             with self.assertRaisesRegex(telegrad.UsageError, text):
                 telegrad.Job(**wrong)

@@ -34,6 +34,24 @@ TEST(Apply, GivesEachHostItsCardsAndRows) {
   EXPECT_THAT(Apply(plan, "c").rdma_ports, IsEmpty());
 }
 
+TEST(Apply, PortsNearAGpuAreThoseOfTheNearestCards) {
+  // Cards 0 and 2 share a switch with GPU 0, cards 1 and 3 with GPU 1.
+  Machine machine = TestMachine("a", 2, 4, Fabric::kInfiniBand, 100);
+  const std::vector<std::string> all = {"mlx5_0:1", "mlx5_1:1", "mlx5_2:1"};
+  EXPECT_THAT(PortsNear(machine, "0000:10:00.0", all),
+              ElementsAre("mlx5_0:1", "mlx5_2:1"));
+  EXPECT_THAT(PortsNear(machine, "0000:11:00.0", all), ElementsAre("mlx5_1:1"));
+  // Its own are not among them: of the others the nearest.
+  EXPECT_THAT(PortsNear(machine, "11:00.0", {"mlx5_0:1", "other:1"}),
+              ElementsAre("mlx5_0:1"));
+  for (const char* unknown : {"", "0000:77:00.0", "GPU 1"}) {
+    EXPECT_EQ(PortsNear(machine, unknown, all), all) << unknown;
+  }
+  EXPECT_THAT(PortsNear(machine, "0000:10:00.0", {}), IsEmpty());
+  machine.gpu_nic.clear();
+  EXPECT_EQ(PortsNear(machine, "0000:10:00.0", all), all);
+}
+
 TEST(Apply, OneFactChangesWhatARunDoes) {
   std::vector<Machine> machines = Cluster(2, Fabric::kEfa, 100);
   PlanRequest request = Request("vgg16");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "topology/path.h"
 #include "topology/planner/network.h"
 
 namespace telegrad {
@@ -38,6 +39,31 @@ HostSettings Apply(const Plan& plan, absl::string_view host) {
       std::ranges::find(plan.machines, host, &MachinePlan::host);
   if (machine != plan.machines.end()) TakePorts(plan, *machine, &settings);
   return settings;
+}
+
+std::vector<std::string> PortsNear(const Machine& machine,
+                                   absl::string_view bus_id,
+                                   std::vector<std::string> ports) {
+  Bdf bdf;
+  if (!ParseBdf(bus_id, &bdf)) return ports;
+  const auto gpu = std::ranges::find(machine.gpus, bdf, &Gpu::bdf);
+  const auto row = static_cast<size_t>(gpu - machine.gpus.begin());
+  if (row >= machine.gpu_nic.size()) return ports;
+  const auto distance = [&](const std::string& port) {
+    const auto card = std::ranges::find(
+        machine.nics, port.substr(0, port.rfind(':')), &Nic::name);
+    const auto column = static_cast<size_t>(card - machine.nics.begin());
+    return Distance(column < machine.gpu_nic[row].size()
+                        ? machine.gpu_nic[row][column].path
+                        : PathClass::kUnknown);
+  };
+  int least = Distance(PathClass::kUnknown);
+  for (const std::string& port : ports) {
+    least = std::min(least, distance(port));
+  }
+  std::erase_if(
+      ports, [&](const std::string& port) { return distance(port) > least; });
+  return ports;
 }
 
 }  // namespace telegrad

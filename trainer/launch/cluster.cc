@@ -11,9 +11,11 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kernels/device_scope.h"
 #include "kvstore/job/flight/flight_log.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/launch/what_if.h"
+#include "trainer/networks/gpus.h"
 #include "trainer/run/run_plan.h"
 #include "trainer/run/step_timeline.h"
 
@@ -32,6 +34,17 @@ std::string Wrap(absl::string_view text) {
     column = (fits && column > 0 ? column + 1 : 0) + word.size();
   }
   return absl::StrReplaceAll(wrapped, {{kTied, " %"}});
+}
+
+// The GPU that ChooseDevice will deal this process; empty: not known yet.
+absl::StatusOr<std::string> BusIdOfGpu(const TrainOptions& options) {
+  if (!options.local_rank.has_value() || options.gpus == kEmulatedGpu) {
+    return "";
+  }
+  ASSIGN_OR_RETURN(const std::vector<int> gpus, ParseGpus(options.gpus));
+  const int place = *options.local_rank * options.devices;
+  const int gpu = gpus.empty() ? place : DealGpu(gpus, place);
+  return kernels::BusIdOf({DeviceKind::kCuda, gpu});
 }
 
 // Results are kept even if nothing can be said of other links.
@@ -121,6 +134,7 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   ASSIGN_OR_RETURN(dist.path.tier_one, ParseTierOne(options.tier_one));
   if (!options.gpus.empty()) {
     ASSIGN_OR_RETURN(dist.path.gdr, ParseGdr(options.gdr));
+    ASSIGN_OR_RETURN(dist.path.gpu_bus_id, BusIdOfGpu(options));
   }
   return dist;
 }

@@ -80,9 +80,8 @@ void HintAtMomentum(const std::vector<TensorReport>& reports,
     const std::string cure =
         options.has_muon ? "try --local-steps H, or int4"
         : absl::StartsWith(report.codec, "powersgd")
-            ? absl::StrFormat(
-                  "try --mom 0 --lr %.2g",
-                  0.4 * double{options.lr} / (1 - momentum))
+            ? absl::StrFormat("try --mom 0 --lr %.2g",
+                              0.4 * double{options.lr} / (1 - momentum))
             : "leave --gc-momentum off out";
     warnings.push_back(absl::StrFormat(
         "hint: %s beside momentum %g costs accuracy: %s (docs/laboratory.md)",

@@ -69,8 +69,7 @@ absl::Status LocalSteps::InitTensor(size_t index) {
 void LocalSteps::DealTurns() {
   std::vector<uint64_t> sizes;
   for (const Tensor& tensor : tensors_) sizes.push_back(tensor.weights.size());
-  const std::vector<int64_t> turns =
-      TurnsOf(sizes, num_steps_, num_fragments_);
+  const std::vector<int64_t> turns = TurnsOf(sizes, num_steps_, num_fragments_);
   for (size_t i = 0; i < turns.size(); ++i) tensors_[i].turn = turns[i];
 }
 

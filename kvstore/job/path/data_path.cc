@@ -84,8 +84,9 @@ absl::StatusOr<Plan> PlanForAll(Job& job, const PathOptions& options,
 }
 
 // What `self` does to follow the plan.
-void Follow(const MemberFacts& self, const TransportOptions& told,
+void Follow(const MemberFacts& self, const PathOptions& options,
             DataPath& path) {
+  const TransportOptions& told = options.transport;
   const HostSettings settings = Apply(path.plan, self.label());
   TransportOptions& transport = path.transport = told;
   transport.name = path.plan.transport;
@@ -94,7 +95,8 @@ void Follow(const MemberFacts& self, const TransportOptions& told,
       static_cast<size_t>(std::max(1, path.plan.connections));
   if (told.memory != "host") path.memory = MemoryPath::kGdr;
   if (self.interface == "lo" || !self.machine.ok()) return;
-  transport.rdma_ports = settings.rdma_ports;
+  transport.rdma_ports =
+      PortsNear(*self.machine, options.gpu_bus_id, settings.rdma_ports);
   transport.gid_rows = settings.gid_rows;
   if (!self.gdr.empty() && settings.memory >= MemoryPath::kGdrReceive) {
     path.memory = settings.memory;
@@ -230,7 +232,7 @@ absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
   }
   RETURN_IF_ERROR(
       CheckPushers(path.plan.pushers, job.membership().workers.size()));
-  Follow(self, options.transport, path);
+  Follow(self, options, path);
   path.transport.key = secret.ForConnections();
   return path;
 }

@@ -38,6 +38,10 @@ struct PathOptions {
   // For a worker whose tensors are on GPUs: whether the network takes them from
   // there (GPUDirect RDMA). None: all frames are in host memory.
   std::optional<GdrWish> gdr = {};
+  // PCI address of the GPU that a worker's tensors are on, "0000:81:00.0";
+  // empty: not known. Of the plan's cards on its host it opens those nearest to
+  // it.
+  std::string gpu_bus_id = {};
 };
 
 // Whether such options can be followed, as far as that is known without a

@@ -213,9 +213,10 @@ def job_of_group(group: Optional[Any] = None, **options: Any) -> Job:
     rank 0 has the scheduler, the first `servers` ranks (all, unless it says otherwise)
     have one server each; with `hosts_part` there are none. The address travels through
     the default group's store, and so does the secret, unless it is in `secret_file` or
-    $TELEGRAD_SECRET_FILE. Where some of `parameters` are on a GPU network
-    cards may use its memory, unless the option `gdr` says otherwise. With `hosts`, a
-    `HostRanks`, it is found whether ranks of a host sum by the process group.
+    $TELEGRAD_SECRET_FILE. Where some of `parameters` are on a GPU network cards may use
+    its memory, unless the option `gdr` says otherwise, those nearest to it, unless `gpu`
+    does. With `hosts`, a `HostRanks`, it is found whether ranks of a host sum by the
+    process group.
 
     Raises:
         telegrad.UsageError: an argument that cannot be, on all ranks.
@@ -275,7 +276,9 @@ def _job_of(board: _Board, rank: int, ranks: List[int], servers: Optional[int] =
     servers = world if servers is None else servers
     if not 1 <= servers <= world:
         raise UsageError(f"servers={servers}: 1 to {world}, one beside each rank")
-    options.setdefault("gdr", "auto" if any(p.is_cuda for p in parameters) else None)
+    gpus = [p.device.index for p in parameters if p.is_cuda]
+    options.setdefault("gdr", "auto" if gpus else None)
+    options.setdefault("gpu", gpus[0] if gpus else None)
     of_file = secret_of_file(options.pop("secret_file", None))
     tier1 = tier_one(options.pop("tier1", None), has_group=True)
     own = plain({**settings, "servers": servers, "tier1": tier1,

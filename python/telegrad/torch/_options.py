@@ -19,6 +19,7 @@ class JobOptions(TypedDict, total=False):
     dead_timeout: float
     operation_timeout: Optional[float]
     gdr: Optional[str]
+    gpu: Optional[int]
     tier1: Optional[str]
     encryption: Optional[str]
     secret_file: Optional[str]

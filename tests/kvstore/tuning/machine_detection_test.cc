@@ -12,11 +12,13 @@
 #include <fstream>
 #include <future>
 #include <memory>
+#include <optional>
 
 #include "base/network_device.h"
 #include "kvstore/job/control/scheduler.h"
 #include "kvstore/job/path/job_options.h"
 #include "kvstore/job/path/worker_group.h"
+#include "tests/topology/plan_machines.h"
 
 namespace telegrad {
 namespace {
@@ -63,8 +65,10 @@ fs::path WriteTree(const std::string& interface) {
 }
 
 // What a worker that others reach at `bind` comes to with another on a machine
-// that is just so.
-TransportOptions Followed(const std::string& bind) {
+// that is just so: this one, or `machine`. `gpu`: where its tensors are.
+TransportOptions Followed(const std::string& bind,
+                          const std::optional<Machine>& machine = {},
+                          const std::string& gpu = "") {
   const auto scheduler = Scheduler::Start({.num_workers = 2, .num_servers = 0});
   EXPECT_TRUE(scheduler.ok()) << scheduler.status();
   if (!scheduler.ok()) return {};
@@ -73,8 +77,10 @@ TransportOptions Followed(const std::string& bind) {
                    .wanted_rank = rank};
     job.path.transport.name = "auto";
     job.path.transport.bind_address = bind;
-    job.path.look = [&bind, rank] {
+    job.path.gpu_bus_id = gpu;
+    job.path.look = [&, rank] {
       MachineReport report = MachineDetection(bind).Get();
+      if (machine.has_value()) report.machine = *machine;
       if (rank == 1) report.host = report.boot_id = "other";
       if (rank == 1 && report.machine.ok()) report.machine->host = "other";
       return report;
@@ -106,6 +112,18 @@ TEST(MachineDetection, GivesTheTransportTheBindInterfacesPortAndRow) {
   if (near.name != "ucx") GTEST_SKIP() << "no ucx in this build";
   EXPECT_THAT(near.rdma_ports, ElementsAre("mlx5_0:1"));
   EXPECT_THAT(near.gid_rows, ElementsAre(Pair("mlx5_0:1", 4)));
+}
+
+TEST(MachineDetection, OpensTheCardsThatAreNearestToTheTensors) {
+  const std::string interface = OwnDevice();
+  if (interface.empty()) GTEST_SKIP() << "no address but loopback";
+  const std::string bind = *AddressOfDevice(interface);
+  const Machine machine = TestMachine("a", 2, 2, Fabric::kInfiniBand, 100);
+  const TransportOptions all = Followed(bind, machine);
+  if (all.name != "ucx") GTEST_SKIP() << "no ucx in this build";
+  EXPECT_THAT(all.rdma_ports, ElementsAre("mlx5_0:1", "mlx5_1:1"));
+  EXPECT_THAT(Followed(bind, machine, "0000:11:00.0").rdma_ports,
+              ElementsAre("mlx5_1:1"));
 }
 
 // As if a driver did not answer; then its library would use this static.
