@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "perf/network/launch.h"
 #include "perf/network/push_pull_memory.h"
@@ -66,7 +67,10 @@ absl::Status CheckMemoryOf(const PushPullOptions& options) {
       sizes.largest_tensor_elems = std::max(sizes.largest_tensor_elems, count);
     }
   }
-  return CheckMemory(sizes, *available);
+  const absl::Status status = CheckMemory(sizes, *available);
+  if (status.ok() || !options.overcommits) return status;
+  LogWarning(status.message());
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad::perf

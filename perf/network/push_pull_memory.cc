@@ -69,11 +69,12 @@ absl::Status CheckMemory(const PushPullSizes& sizes, uint64_t available_bytes) {
       ExitCode::kResourceLimit,
       absl::ResourceExhaustedError(absl::StrFormat(
           "%d workers on this host%s need about %.1f GiB of memory, and %.1f "
-          "GiB are available: take fewer --workers or less --size%s",
+          "GiB are available: take fewer --workers or less --size%s, or "
+          "--overcommit",
           sizes.workers, sizes.checks ? " with --check" : "",
           static_cast<double>(needed) / kGib,
           static_cast<double>(available_bytes) / kGib,
-          sizes.checks ? ", or leave --check out" : "")));
+          sizes.checks ? ", leave --check out" : "")));
 }
 
 }  // namespace telegrad::perf

@@ -105,6 +105,9 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
                  "elements per chunk: 64K, 524288; auto: the planner's, tensor "
                  "by tensor, which for some codecs are other bits")
       ->capture_default_str();
+  app.add_flag("--overcommit", options.overcommits,
+               "begin where less memory is available than it needs, as on "
+               "virtual machines that get more");
   app.add_option("--threads", options.threads, "of the codec, in each rank")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -29,6 +29,7 @@ struct PushPullOptions {
   std::string chunk = "524288";            // as given
   size_t chunk_elems = size_t{512} << 10;  // where nothing else is known
   bool has_auto_chunk = false;             // the plan's, tensor by tensor
+  bool overcommits = false;                // begins without the memory for it
   int threads = 1;
 
   int num_gradients() const { return workers * devices; }

@@ -42,7 +42,7 @@ TEST(PushPullMemory, ThatIsNotThereIsRefused) {
   EXPECT_THAT(refused.message(),
               HasSubstr("64 workers on this host with --check need about"));
   EXPECT_THAT(refused.message(),
-              HasSubstr("take fewer --workers or less --size, or leave"));
+              HasSubstr("less --size, leave --check out, or --overcommit"));
   EXPECT_TRUE(CheckMemory(sizes, 512 * kGib).ok());
 }
 

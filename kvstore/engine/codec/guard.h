@@ -17,9 +17,9 @@ namespace telegrad {
 //   residuals are beyond kSaturation thresholds, or when the residual's norm is
 //   more than R times the gradients'. R is kMaxResidualRatio, for sparser
 //   codecs, where elements wait longer, times kSparseDensity / density.
-//   Gradients' is the root of their mean square over the last R to 2 R steps.
-//   Whatever one step's is, R of them add up to at most sqrt(2) R times that
-//   (Cauchy-Schwarz): a larger residual has waited for longer than R steps.
+//   The gradients' norm g is the root of their mean square over the last R to
+//   2 R steps. R gradients add up to at most sqrt(2) R g (Cauchy-Schwarz): a
+//   larger residual has waited for longer than R steps.
 //   Without: when the cosine of what was sent and the gradient is at most
 //   kLeastCosine. Nothing makes up for what is lost then: of a code that is
 //   right on average the noise has 256 times the gradient's energy, and a cast
