@@ -4,10 +4,12 @@ import os
 import re
 import shutil
 import signal
+import time
 import unittest
 
-from harness import ENDLESS, wait_until
+from harness import ENDLESS, free_ports, wait_until
 from placed import PlacedTest
+from proxies import LateProxy
 
 def training(epochs="4", every="10"):
     return ["--network", "mlp", "--data", "digits", "--num-epochs", epochs,
@@ -122,6 +124,28 @@ class Elastic(PlacedTest):
         os.kill(self.member("worker 1"), signal.SIGSTOP)
         self.assertEqual(self.wait(run, 120), 0, run.output())
         (workers, *_), = WENT_ON.findall(run.stdout())
+        self.assertEqual(workers, "2")
+
+    def test_who_hears_late_of_anothers_death_goes_on(self):
+        """As where its processor is taken: its connections of data are closed, and for a
+        while it does not know why."""
+        port = free_ports(4)
+        proxy = LateProxy(port)
+        self.addCleanup(proxy.listener.close)
+        names = ("scheduler", "server 0", "worker 0", "worker 1", "worker 2")
+        runs = self.start_dmlc(
+            [*training(), "--elastic", "2", "--dead-timeout", "20"], workers=3,
+            env={name: {"DMLC_PS_ROOT_PORT": str(proxy.port if name == "worker 1" else port)}
+                 for name in names})
+        wait_until(lambda: len(self.steps()) >= 2, 60)
+        proxy.is_open.clear()
+        lost = runs.pop("worker 2")
+        lost.process.kill()
+        time.sleep(7)  # that is what is tested: longer than a verdict takes
+        self.assertIsNone(runs["worker 1"].process.poll(), runs["worker 1"].output())
+        proxy.is_open.set()
+        self.wait_all(runs.values())
+        (workers, *_), = WENT_ON.findall(runs["worker 0"].stdout())
         self.assertEqual(workers, "2")
 
     def check_comes_in(self, first, flags, env, workers):

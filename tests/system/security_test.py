@@ -11,6 +11,7 @@ import unittest
 
 from harness import SHORT, free_ports
 from placed import PlacedTest
+from proxies import FlippingProxy
 
 
 def outside_address():
@@ -76,56 +77,6 @@ class IdleStrangers:
             stranger.setblocking(False)
             stranger.connect_ex(("127.0.0.1", port))
             self.sockets.append(stranger)
-
-
-class FlippingProxy:
-    """Passes connections on to a port; flips a bit of each of the first ones.
-
-    `flips`: (by whom, which byte), one for each connection.
-    """
-
-    def __init__(self, to_port, flips):
-        self.to_port = to_port
-        self.flips = list(flips)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self.to_port))
-            except OSError:  # it tries again
-                client.close()
-                continue
-            flip = self.flips.pop(0) if self.flips else (None, 0)
-            for who, source, sink in (("client", client, server),
-                                      ("server", server, client)):
-                at = flip[1] if flip[0] == who else None
-                threading.Thread(target=self.pump, args=(source, sink, at),
-                                 daemon=True).start()
-
-    @staticmethod
-    def pump(source, sink, flip_at):
-        passed = 0
-        try:
-            while data := bytearray(source.recv(65536)):
-                if flip_at is not None and 0 <= flip_at - passed < len(data):
-                    data[flip_at - passed] ^= 4
-                passed += len(data)
-                sink.sendall(data)
-        except OSError:
-            pass
-        for each in (source, sink):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-        source.close()
 
 
 class Security(PlacedTest):

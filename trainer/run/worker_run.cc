@@ -68,14 +68,19 @@ struct Life {
   std::vector<std::string> warnings = {};
 };
 
+void End(WorkerGroup& group, const absl::Status& why, Life& life) {
+  if (life.options.elastic.min > 0) {
+    life.seat = group.FailOrGoOn(why);
+  } else {
+    group.Fail(why);
+  }
+}
+
 // How it went; `seat` is set where others have died on the way.
 absl::Status Conclude(const absl::Status& status, const RunContext& context,
                       Life& life) {
-  life.seat = context.store.group().seat();
-  if (!life.seat.has_value()) {
-    context.store.group().Fail(status);
-    return status;
-  }
+  End(context.store.group(), status, life);
+  if (!life.seat.has_value()) return status;
   life.warnings = context.warnings;
   life.outlived = context.outlived;  // died before a step was done
   if (life.outlived.has_value()) {
@@ -128,7 +133,7 @@ absl::Status RunOnce(const Setting& setting, uint64_t seed, DistOptions dist,
   absl::StatusOr<std::unique_ptr<KVStore>> made =
       MakeKVStore(options.kv_store, dist, group.get());
   if (!made.ok()) {
-    group->Fail(made.status());
+    End(*group, made.status(), life);
     return made.status();
   }
   const std::unique_ptr<KVStore> store = *std::move(made);

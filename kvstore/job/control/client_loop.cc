@@ -18,7 +18,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // How long the scheduler may take to repeat our own failure to everyone.
-constexpr seconds kOwnFailureEcho{1};
+Duration OwnFailureEcho(const ControlTiming& timing) {
+  return std::max<Duration>(seconds(1), timing.dead / 5);
+}
 
 Duration LateGuard(const ControlTiming& timing) {
   return std::min<Duration>(seconds(2), timing.dead / 5);
@@ -237,8 +239,8 @@ void JobClient::JudgeScheduler(TimePoint now) {
   {
     MutexLock lock(&mutex_);
     is_joined = is_joined_;
-    is_unanswered =
-        own_failure_.has_value() && now > own_failure_at_ + kOwnFailureEcho;
+    is_unanswered = own_failure_.has_value() &&
+                    now > own_failure_at_ + OwnFailureEcho(request_.timing);
   }
   if (is_unanswered) return LoseScheduler("does not answer");
   if (now - last_heard_ > request_.timing.dead) return LoseScheduler("silent");

@@ -80,6 +80,11 @@ class JoinedGroup : public WorkerGroup {
   std::optional<int> seat() const override {
     return seat_ < 0 ? std::nullopt : std::optional<int>(seat_);
   }
+  std::optional<int> FailOrGoOn(const absl::Status& why) override {
+    Fail(why);
+    control_->WaitForEnd(Clock::now() + options_.timing.dead).IgnoreError();
+    return seat();
+  }
   int elder() const override { return elder_; }
   std::vector<int> Left() const override { return control_->Left(); }
   int Newcomers() const override { return control_->Newcomers(); }

@@ -51,6 +51,12 @@ class WorkerGroup {
   // Once a member has died and the job goes on without it: what this worker
   // wants as its rank when it joins the job again. This group has failed.
   virtual std::optional<int> seat() const { return std::nullopt; }
+  // Fail, of a job that goes on in other epochs: its own error may come before
+  // the word that this one has ended, for which it waits. seat() then.
+  virtual std::optional<int> FailOrGoOn(const absl::Status& why) {
+    Fail(why);
+    return seat();
+  }
   // On worker 0: how many wait to come into the job, which is in LetIn. Some
   // heartbeats late.
   virtual int Newcomers() const { return 0; }

@@ -16,14 +16,19 @@
 namespace telegrad {
 namespace {
 
-// After the data connection of a server broke, the scheduler's verdict, which
-// names the dead, is waited for this long.
-constexpr Duration kVerdictGrace = std::chrono::seconds(5);
 constexpr Duration kIoTick = std::chrono::milliseconds(100);
 constexpr Duration kLongestPause = std::chrono::seconds(1);
 
 const std::string& AddressOf(const WorkerGroup& group, int server) {
   return group.data_path().server_addresses[static_cast<size_t>(server)];
+}
+
+// After the data connection of a server broke, the scheduler's verdict, which
+// names the dead or begins another epoch, is waited for this long: as long as
+// members may stand still, on a busy machine, before it has come.
+Duration VerdictGrace(const WorkerGroup& group) {
+  return std::max<Duration>(std::chrono::seconds(5),
+                            group.options().timing.dead);
 }
 
 // The plan has network cards read and write the memory of GPUs, and they do not
@@ -401,7 +406,7 @@ void ServerLinks::Link::Refuse(int server, const std::string& address,
 }
 
 absl::Status ServerLinks::VerdictOr(const absl::Status& lost) {
-  const TimePoint until = Clock::now() + kVerdictGrace;
+  const TimePoint until = Clock::now() + VerdictGrace(group_);
   while (!failure_.is_set() && Clock::now() < until) {
     transport_->Progress(Clock::now() + std::chrono::milliseconds(10));
   }
@@ -412,7 +417,9 @@ absl::Status ServerLinks::VerdictOr(const absl::Status& lost) {
 void ServerLinks::CheckLost() {
   for (size_t i = 0; i < links_.size(); ++i) {
     Link& link = links_[i];
-    if (!link.is_lost || Clock::now() - link.lost_at < kVerdictGrace) continue;
+    if (!link.is_lost || Clock::now() - link.lost_at < VerdictGrace(group_)) {
+      continue;
+    }
     link.is_lost = false;
     failure_.FailJob(
         WithExitCode(ExitCode::kServerLost,
