@@ -56,17 +56,28 @@ struct Entry {
   const char* name;
   const char* description;  // or why it is not there
   Factory make;             // null: not in this build
+  bool is_sealed;  // what it sends, as TransportOptions::encryption asks
 };
 
 constexpr std::array kBackends = {
-    Entry{"host", "host memory, over any transport", &MakeDenseGroup},
+    Entry{"host", "host memory, over any transport", &MakeDenseGroup, true},
 #if TELEGRAD_WITH_NCCL
-    Entry{"nccl", "memory of GPUs, by NCCL", &collective::MakeNcclGroup},
+    Entry{"nccl", "memory of GPUs, by NCCL", &collective::MakeNcclGroup, false},
 #else
     Entry{"nccl", "not in this build; it needs the CUDA Toolkit and nccl.h",
-          nullptr},
+          nullptr, false},
 #endif
 };
+
+absl::Status CheckSealed(const Entry& entry, Encryption encryption) {
+  const bool is_demanded =
+      encryption == Encryption::kAuth || encryption == Encryption::kOn;
+  if (entry.is_sealed || !is_demanded) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "groups by \"", entry.name, "\" with encryption ", Name(encryption),
+      ": its own connections cannot be sealed; those of \"host\" can, over any "
+      "transport; on an isolated fabric take encryption auto"));
+}
 
 }  // namespace
 
@@ -84,8 +95,9 @@ absl::StatusOr<std::unique_ptr<Group>> Group::Make(
     const GroupOptions& options, const AddressExchange& exchange) {
   std::string all;
   for (const Entry& entry : kBackends) {
-    if (options.backend == entry.name && entry.make != nullptr) {
-      return entry.make(options, exchange);
+    if (options.backend == entry.name) {
+      RETURN_IF_ERROR(CheckSealed(entry, options.transport.encryption));
+      if (entry.make != nullptr) return entry.make(options, exchange);
     }
     absl::StrAppend(&all, all.empty() ? "" : "; ", entry.name, ": ",
                     entry.description);

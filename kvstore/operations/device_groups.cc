@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/socket.h"
 #include "base/status_macros.h"
 #include "kvstore/operations/gather_texts.h"
 
@@ -20,6 +21,15 @@ std::string FirstOf(const std::vector<std::string>& texts) {
 
 std::string TextOf(const absl::Status& status) {
   return std::string(status.message().substr(0, 1000));
+}
+
+// What is said of a group whose traffic is not sealed, where other is.
+std::string AboutSealing(const TransportOptions& path) {
+  const std::string address = FormatHostPort(path.bind_address, 1);
+  const bool is_wanted =
+      path.key != nullptr &&
+      EncryptionTo(address, path.encryption) != Encryption::kOff;
+  return is_wanted ? ", isolated fabric: what NCCL sends cannot be sealed" : "";
 }
 
 }  // namespace
@@ -84,7 +94,8 @@ absl::StatusOr<Group*> DeviceGroups::Find(int set, Group& members,
     if (members.rank() == 0) {
       LogInfo("operations: tensors on GPUs go ",
               why_not.empty()
-                  ? absl::StrCat("by ", group->info().details)
+                  ? absl::StrCat("by ", group->info().details,
+                                 AboutSealing(like_.transport))
                   : absl::StrCat("through pinned host memory, as not all "
                                  "ranks have NCCL for them: ",
                                  why_not));

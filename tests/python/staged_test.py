@@ -2,7 +2,10 @@
 """Tensors of GPUs through pinned host memory: the order of events, copies and waits, by
 streams that stand for CUDA's and tensors that say they are on a GPU."""
 import contextlib
+import os
+import types
 import unittest
+from unittest import mock
 
 import workers
 
@@ -11,7 +14,8 @@ try:
 except ImportError as why:
     workers.skip(f"PyTorch is not there: {why}")
 
-from telegrad.torch import _staged
+from telegrad.torch import BackendOptions, _staged
+from telegrad.torch._process_group import ProcessGroupTelegrad
 from telegrad.torch._staged import Staged
 
 
@@ -118,6 +122,18 @@ class ThroughPinnedMemory(unittest.TestCase):
             _staged.say_once("this PyTorch is without NCCL")
         self.assertEqual(len(logs.output), 1)
         self.assertIn("pinned host memory: this PyTorch is without NCCL", logs.output[0])
+
+    def test_nccl_has_nothing_that_is_to_be_sealed(self):
+        def takes_nccl(**options):
+            group = types.SimpleNamespace(_ordered=None, _options=BackendOptions(**options))
+            return ProcessGroupTelegrad._takes_nccl(group, "broadcast")
+
+        with mock.patch("torch.distributed.is_nccl_available", lambda: True):
+            with mock.patch.dict(os.environ, TELEGRAD_ENCRYPTION="on"):
+                self.assertFalse(takes_nccl())
+                self.assertTrue(takes_nccl(encryption="auto"))
+            self.assertTrue(takes_nccl())
+            self.assertFalse(takes_nccl(encryption="auth"))
 
 
 if __name__ == "__main__":

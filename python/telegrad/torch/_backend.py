@@ -50,6 +50,11 @@ class BackendOptions:
         """Whether sums go through a codec."""
         return self.codec != "none"
 
+    def is_sealed(self) -> bool:
+        """Whether `encryption` or $TELEGRAD_ENCRYPTION asks for it, on all ways."""
+        wish = self.job_options.get("encryption") or os.environ.get("TELEGRAD_ENCRYPTION")
+        return wish in ("auth", "on")
+
     def settings(self) -> Dict[str, Any]:
         """What ranks must have alike."""
         return {"codec": self.codec, "min_bytes": self.min_bytes,

@@ -38,7 +38,8 @@ def _one(lists: Sequence[Any]) -> Any:
 
 
 def _through_nccl(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Tensors on GPUs go by torch's own NCCL, where it is there, but to codecs."""
+    """Tensors on GPUs go by torch's own NCCL, where it is there, but to codecs, and not where
+    all is to be sealed."""
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
         first = next(tensors_in(args), None)
@@ -275,8 +276,9 @@ class ProcessGroupTelegrad(_Base):  # type: ignore[misc]
         if all(each.device.type == "cpu" for each in tensors_in(args)):
             return self._lanes.put(lane, Work(call, filled, self._job.interrupt))
         if self.rank() == 0:
-            say_once("sums have a codec" if torch.distributed.is_nccl_available() else
-                     "this PyTorch is without NCCL")
+            say_once("this PyTorch is without NCCL" if not torch.distributed.is_nccl_available()
+                     else "encryption is asked for, and what NCCL sends cannot be sealed"
+                     if self._options.is_sealed() else "sums have a codec")
         return self._lanes.put(lane, Work(Staged(call.func, filled, args), filled,
                                           self._job.interrupt))
 
@@ -288,7 +290,8 @@ class ProcessGroupTelegrad(_Base):  # type: ignore[misc]
         codes = self._ordered is not None and name.startswith("allreduce") and (
             self._ordered.takes(_listed(args[0])[0]) and len(args) > 1
             and name_of(_of(args[1], "reduceOp", None)) in ("SUM", "AVG"))
-        return torch.distributed.is_nccl_available() and not codes
+        return (torch.distributed.is_nccl_available() and not codes
+                and not self._options.is_sealed())
 
     def _nccl(self) -> Any:
         if self._nccl_group is None:

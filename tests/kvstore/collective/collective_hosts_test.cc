@@ -151,6 +151,11 @@ TEST(GroupOptions, AreCheckedAndCompared) {
   options.hosts = {1, 2};
   EXPECT_THAT(make(options),
               StatusIs(absl::StatusCode::kInvalidArgument, "hosts of 2"));
+  options = InprocOptions(1);
+  options.backend = "nccl";
+  options.transport.encryption = Encryption::kOn;
+  EXPECT_THAT(make(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      "those of \"host\" can"));
   Meeting meeting(2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
