@@ -325,8 +325,11 @@ class Horovod(unittest.TestCase):
         found = subprocess.run(
             [sys.executable, "-B", "-c", "import torch, telegrad.horovod.torch as hvd; "
              "hvd.init(); print(hvd.size(), hvd.allreduce(torch.ones(2)).tolist())"],
-            env=environment, capture_output=True, text=True, check=False, timeout=60)
+            env={**environment, "HOROVOD_CYCLE_TIME": "2", "HOROVOD_ELASTIC_TIMEOUT": "600",
+                 "HOROVOD_CPU_OPERATIONS": "gloo"}, capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual(found.stdout, "1 [1.0, 1.0]\n", found.stderr)
+        self.assertIn(" HOROVOD_CPU_OPERATIONS, HOROVOD_ELASTIC_TIMEOUT: without effect",
+                      found.stderr)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """telegrad.torch on two emulated hosts without a default route: no bind= is needed."""
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,12 +16,17 @@ import two_hosts  # noqa: E402
 LOCAL = "127.0.0.1 localhost\n"
 HEAD = "127.0.0.1 localhost\n127.0.1.1 na\n10.77.0.2 nb\n"  # Debian's own name
 STEP = """
-import os, torch, torch.distributed as dist, telegrad.torch
+import os, subprocess, sys, torch, torch.distributed as dist, telegrad.torch
+def listeners():
+    said = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    return {line.split()[3] for line in said.splitlines() if f"pid={os.getpid()}," in line}
 dist.init_process_group("gloo", init_method=os.environ["INIT"],
                         rank=int(os.environ["RANK"]), world_size=2)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(30, 100))
-telegrad.torch.compress(model, "2bit", join_timeout=30, verbose=False)
+before = listeners()  # torch's own
+telegrad.torch.compress(model, "2bit", join_timeout=30, verbose=False, metrics_port=29504)
 model(torch.randn(4, 30)).sum().backward()
+print("listens at", *listeners() - before, file=sys.stderr)
 """
 
 
@@ -60,6 +66,12 @@ class TwoHosts(unittest.TestCase):
                 "MASTER_ADDR": "10.77.0.1", "TELEGRAD_SECRET_FILE": secret.name,
                 "TELEGRAD_ENCRYPTION": "on"})
         self.assertNotIn("authenticates nobody", "".join(said))
+        for rank, text in enumerate(said):  # its scheduler, server and metrics
+            found = re.search("^listens at (.*)$", text, re.M).group(1).split()
+            self.assertIn(f"10.77.0.{rank + 1}:29504", found)
+            self.assertEqual({each.rpartition(":")[0] for each in found},
+                             {f"10.77.0.{rank + 1}"}, found)
+            self.assertGreaterEqual(len(found), 3 - rank)
 
     def test_a_secret_of_one_host_alone_is_refused(self):
         with tempfile.NamedTemporaryFile() as secret:

@@ -29,13 +29,9 @@ _OPTIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
 }
 _SWITCHES = {"HOROVOD_AUTOTUNE": "autotune", "HOROVOD_TIMELINE_MARK_CYCLES": "marks_cycles"}
 _LEVELS = {"trace": "debug", "fatal": "error"}
-# Of Horovod's ways to sum, which the planner chooses here.
-_IGNORED = ("HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_HIERARCHICAL_ALLGATHER",
-            "HOROVOD_ADASUM_MPI_CHUNK_SIZE", "HOROVOD_BATCH_D2D_MEMCOPIES",
-            "HOROVOD_NUM_NCCL_STREAMS", "HOROVOD_MPI_THREADS_DISABLE",
-            "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "HOROVOD_THREAD_AFFINITY",
-            "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
-            "HOROVOD_GPU_OPERATIONS", "HOROVOD_CPU_OPERATIONS", "HOROVOD_CONTROLLER")
+# What else is heard; all others have no effect.
+_HEARD = ("HOROVOD_TIMELINE", "HOROVOD_STALL_CHECK_DISABLE", "HOROVOD_LOG_LEVEL",
+          "HOROVOD_DYNAMIC_PROCESS_SETS", "HOROVOD_ELASTIC", "HOROVOD_RANK", "HOROVOD_SIZE")
 
 
 def options() -> Dict[str, Any]:
@@ -71,7 +67,9 @@ def apply_log_level() -> None:
 
 def say_ignored() -> None:
     """Of rank 0, in one line: variables that change nothing here."""
-    found = [name for name in _IGNORED if os.environ.get(name)]
+    heard = {*_OPTIONS, *_SWITCHES, *_HEARD}
+    found = sorted(name for name, value in os.environ.items()
+                   if name.startswith("HOROVOD_") and value and name not in heard)
     if found:
         LOGGER.info("%s: without effect; docs/from_horovod.md says what has its place",
                     ", ".join(found))
