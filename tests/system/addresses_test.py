@@ -32,12 +32,11 @@ class TwoHosts(SystemTest):
             file.write("0123456789abcdef" * 4)
         return both
 
-    def join(self, both, host, env, program=BINARY, bind="auto", timeout="20",
-               flags=("--network", "mlp", "--num-epochs", "1", "--num-batches", "2")):
-        args = [*flags, "--bind", bind, "--secret-file", self.secret,
-                   "--join-timeout", timeout]
+    def join(self, both, host, env, program=BINARY, bind="auto", timeout="20"):
+        args = ["--bind", bind, "--secret-file", self.secret, "--join-timeout",
+                timeout]
         if program == BINARY:
-            args += ["--out", f"out-{host}"]
+            args += [*self.gradients(), "--out", f"out-{host}"]
         return self.start(args, env, both.on(host, []), program)
 
     def ranks(self, both, first, second, bind="auto", timeout="20"):
@@ -64,10 +63,9 @@ class TwoHosts(SystemTest):
                "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
         server = os.environ["TELEGRAD_SERVER"]
         self.assert_ends([
-            self.join(both, host, {**env, "DMLC_ROLE": role}, program, **more)
-            for host, role, program, more in (
-                (0, "scheduler", server, {"flags": ()}), (0, "server", server, {"flags": ()}),
-                (1, "worker", BINARY, {}))])
+            self.join(both, host, {**env, "DMLC_ROLE": role}, program)
+            for host, role, program in ((0, "scheduler", server), (0, "server", server),
+                                        (1, "worker", BINARY))])
 
     def test_rank_0_is_told_localhost(self):
         for master in ("localhost", "127.0.0.1"):

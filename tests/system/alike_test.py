@@ -132,7 +132,7 @@ class Alike(PlacedTest):
         for common, differing in (([], ["--servers", "1"]),
                                   (["--servers", "1"], ["--workers-serve"])):
             with self.subTest(differing):
-                runs, _ = self.start_torchrun([*BASE, *common],
+                runs, _ = self.start_torchrun([*self.gradients(), *common],
                                               extra={1: differing})
                 # Also where rank 0's own server, beside the scheduler, is refused.
                 self.wait_all(runs, code=31)
@@ -143,7 +143,7 @@ class Alike(PlacedTest):
     def test_each_flag_of_the_network(self):
         for flag, (fact, first, second) in PATH.items():
             with self.subTest(flag):
-                message = self.refused(BASE, {
+                message = self.refused(self.gradients(), {
                     0: [flag, first] if first else [],
                     1: [flag, second] if second else [flag]})
                 self.assertRegex(message, rf"{fact}: worker/0 .*, worker/1 ")

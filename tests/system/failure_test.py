@@ -29,8 +29,8 @@ class Plain(pickle.Unpickler):
 
 
 class Failure(SystemTest):
-    def start_endless(self, *more):
-        run = self.start([*ENDLESS, *more])
+    def start_endless(self, *more, network=ENDLESS):
+        run = self.start([*network, *more])
         self.wait_for_training(run)
         return run
 
@@ -43,8 +43,8 @@ class Failure(SystemTest):
         self.assertEqual(run.stderr().count(line["message"]), 1, run.output())
         return line
 
-    def kill_member(self, victim, code, *flags):
-        run = self.start_endless(*flags)
+    def kill_member(self, victim, code, *flags, **more):
+        run = self.start_endless(*flags, **more)
         pid = self.member(victim)
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(self.wait(run, KILL_SECONDS), code, run.output())
@@ -147,7 +147,8 @@ class Failure(SystemTest):
                          [f"2bit-seed0-{name}.json" for name in names])
 
     def test_killed_worker_of_allreduce_is_named(self):
-        run = self.start_endless("--kv-store", "allreduce")
+        run = self.start_endless("--kv-store", "allreduce",
+                                 network=self.endless_gradients())
         pid = self.member("worker 1")
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(self.wait(run, KILL_SECONDS), 20, run.output())
@@ -160,16 +161,15 @@ class Failure(SystemTest):
         # The first one pushes for the other.
         for victim in ("worker 1", "worker 0"):
             with self.subTest(victim):
-                self.kill_member(victim, 20, "--tier1", "on")
+                self.kill_member(victim, 20, "--tier1", "on",
+                                 network=self.endless_gradients())
 
-    def test_killed_first_worker_gives_20(self):
-        self.kill_member("worker 0", 20)
-
-    def test_killed_server_gives_23(self):
-        self.kill_member("server 0", 23)
-
-    def test_killed_scheduler_gives_24(self):
-        self.kill_member("scheduler", 24)
+    def test_each_other_one_that_is_killed_has_its_code(self):
+        for victim, code in (("worker 0", 20), ("server 0", 23),
+                             ("scheduler", 24)):
+            with self.subTest(victim):
+                self.kill_member(victim, code,
+                                 network=self.endless_gradients())
 
     def wait_for_steps(self, count):
         """Until so many more steps have a checkpoint."""
@@ -225,13 +225,13 @@ class Failure(SystemTest):
                     self.assertGreater(len(out.decode().splitlines()), 1000)
 
     def test_killed_launcher_takes_all_with_it(self):
-        run = self.start_endless()
+        run = self.start_endless(network=self.endless_gradients())
         os.kill(run.pid, signal.SIGKILL)
         run.process.wait()
         self.assert_all_gone(KILL_SECONDS)
 
-    def stop_member(self, victim, code, *flags, timeout=DEAD_TIMEOUT):
-        run = self.start_endless(*flags)
+    def stop_member(self, victim, code, *flags, timeout=DEAD_TIMEOUT, **more):
+        run = self.start_endless(*flags, **more)
         os.kill(self.member(victim), signal.SIGSTOP)
         start = time.monotonic()
         # The launching process kills the stopped one at the verdict.
@@ -245,11 +245,11 @@ class Failure(SystemTest):
     def test_stopped_worker_is_seen_and_ended(self):
         self.stop_member("worker 1", 20)
 
-    def test_stopped_server_is_seen_and_ended(self):
-        self.stop_member("server 0", 23, "--dead-timeout", "3", timeout=3)
-
-    def test_stopped_scheduler_is_seen_and_ended(self):
-        self.stop_member("scheduler", 24, "--dead-timeout", "3", timeout=3)
+    def test_stopped_server_and_scheduler_are_seen_and_ended(self):
+        for victim, code in (("server 0", 23), ("scheduler", 24)):
+            with self.subTest(victim):
+                self.stop_member(victim, code, "--dead-timeout", "3", timeout=3,
+                                 network=self.endless_gradients())
 
     def test_no_memory_gives_32(self):
         # Of one position with each other: 17 GB at once, where there are 8.

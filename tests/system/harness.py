@@ -203,6 +203,20 @@ class SystemTest(unittest.TestCase):
     def path(self, *names):
         return os.path.join(self.folder, *names)
 
+    def gradients(self, *elements):
+        """A network that computes nothing, for which libtorch, most of what a
+        run costs, is not loaded: tensors of so many elements, else mlp's."""
+        elements = elements or (100352, 128, 8192, 64, 640, 10)
+        name = f"gradients-{sum(elements)}.csv"
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write("name,shape,elements\n" + "".join(
+                f"{i},{count},{count}\n" for i, count in enumerate(elements)))
+        return ["--benchmark", "1", "--network", f"profile:{name}",
+                "--num-batches", "10"]
+
+    def endless_gradients(self):
+        return [*self.gradients(1000000, 1021)[:-1], "1000000"]
+
     def summary(self, out="telegrad-out"):
         with open(self.path(out, "summary.json")) as file:
             return json.load(file)

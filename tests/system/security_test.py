@@ -117,7 +117,7 @@ class Security(PlacedTest):
         ports = {name: port for name in ("scheduler", "server 0", "worker 0")}
         ports["worker 1"] = proxy.port
         runs = self.start_dmlc(
-            [*SHORT, "--secret-file", path],
+            [*self.gradients(), "--secret-file", path],
             env={name: {"DMLC_PS_ROOT_PORT": str(each)}
                  for name, each in ports.items()})
         self.wait_all(runs.values())
@@ -151,7 +151,7 @@ class Security(PlacedTest):
             ports = {name: port for name in ("scheduler", "server 0", "worker 0")}
             ports["worker 1"] = proxy.port
             runs = self.start_dmlc(
-                [*SHORT, "--secret-file", path, "--encryption", encryption],
+                [*self.gradients(), "--secret-file", path, "--encryption", encryption],
                 env={name: {"DMLC_PS_ROOT_PORT": str(each)} for name, each in ports.items()})
             line = self.ended(runs["worker 1"], 43)
             self.assertIn("altered", line)
@@ -171,7 +171,7 @@ class Security(PlacedTest):
         path = self.write_secret("secret")
         for flags in (["--transport", "tcp", "--secret-file", path],
                       ["--transport", "tcp"]):
-            runs = self.start_dmlc([*SHORT, *flags])
+            runs = self.start_dmlc([*self.gradients(), *flags])
             with IdleStrangers(runs.values()) as strangers:
                 self.wait_all(runs.values())
             self.assertGreaterEqual(len(strangers.ports), 2)
@@ -180,7 +180,7 @@ class Security(PlacedTest):
         right = self.write_secret("right")
         wrong = self.write_secret("wrong")
         runs = self.start_dmlc(
-            [*SHORT, "--join-timeout", "12"],
+            [*self.gradients(), "--join-timeout", "12"],
             extra={name: ["--secret-file", right]
                    for name in ("scheduler", "server 0", "worker 0")}
             | {"worker 1": ["--secret-file", wrong]})

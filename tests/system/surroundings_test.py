@@ -90,8 +90,8 @@ class SharedMemory(SystemTest):
         hashes = set()
         for transport in ("tcp", "ucx", "auto"):
             for prefix in ((), self.SMALL):
-                run = self.run_to_end([*FLAGS, "--workers", "3", "--transport", transport],
-                                      prefix=prefix)
+                run = self.run_to_end([*self.gradients(), "--gc-type", "2bit", "--workers",
+                                       "3", "--transport", transport], prefix=prefix)
                 hashes.add(self.summary()[0]["weights_sha256"])
                 self.assertEqual(run.fatal_lines(), [])
         self.assertEqual(len(hashes), 1)
@@ -99,7 +99,8 @@ class SharedMemory(SystemTest):
     def test_who_dies_in_it_is_named_and_leaves_nothing(self):
         for flags in (["ucx", "--tls", "shm"], ["tcp"]):
             with self.subTest(flags):
-                run = self.start([*ENDLESS, "--transport", *flags])
+                run = self.start([*self.endless_gradients(), "--transport",
+                                  *flags])
                 self.wait_for_training(run)
                 os.kill(self.member("worker 1"), signal.SIGKILL)
                 self.assertEqual(self.wait(run, 10), 20, run.output())

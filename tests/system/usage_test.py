@@ -31,11 +31,12 @@ class Usage(SystemTest):
 
     # An 18 setting comparison is not lost by the next command.
     def test_results_of_another_command_are_moved_aside(self):
-        flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches", "3"]
+        flags = self.gradients()
         self.run_to_end([*flags, "--compare", "none,2bit"])
         run = self.run_to_end([*flags, "--compare", "none,2bit"])
         self.assertNotIn("moved", run.output())
-        run = self.run_to_end([*flags, "--compare", "none,2bit", "--lr", "0.1"])
+        run = self.run_to_end([*flags, "--compare", "none,2bit", "--gc-min-bytes",
+                               "0"])
         self.assertIn("results of another command in telegrad-out were moved to "
                       + self.path("telegrad-out.1"), run.stderr())
         run = self.run_to_end([*flags, "--gc-type", "int8"])
@@ -46,7 +47,7 @@ class Usage(SystemTest):
             self.assertEqual([each["setting"] for each in self.summary(out)],
                              names)
             self.assertTrue(os.path.exists(self.path(out, "report.html")))
-        self.run_to_end([*flags, "--compare", "none,2bit", "--lr", "0.1",
+        self.run_to_end([*flags, "--compare", "none,2bit", "--gc-min-bytes", "0",
                          "--out", "telegrad-out.2", "--continue"])
 
     def test_workers_are_the_launchers(self):
@@ -149,13 +150,13 @@ class Usage(SystemTest):
         for flags, limit in ((["--transport", "tcp"], 16),
                              (["--transport", "ucx"], 40)):
             run = self.run_to_end(
-                [*flags, "--network", "mlp", "--workers", "8", "--servers",
-                 "2"], code=32, prefix=["prlimit", f"--nofile={limit}"])
+                [*flags, *self.gradients(), "--workers", "8", "--servers", "2"],
+                code=32, prefix=["prlimit", f"--nofile={limit}"])
             self.assertIn("ulimit -n", run.stderr())
             self.assertIn(f"open files is {limit}", run.stderr())
         # Of any number that is too small: UCX's assertion was a dead peer.
         for limit in (8, 10, 11, 12, 13, 14):
-            run = self.start([*SHORT, "--transport", "tcp"],
+            run = self.start([*self.gradients(), "--transport", "tcp"],
                              prefix=["prlimit", f"--nofile={limit}"])
             if self.wait(run, 120) != 0:
                 self.assertEqual(run.process.returncode, 32, run.output())
