@@ -9,14 +9,15 @@ from harness import SHORT, SystemTest
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                     "../../docs/concept_consistency.md")
-OPTIMIZERS = {
-    "sgd": ["--lr-mult", "bias=0.5", "--wd-mult", "bias=0"],
-    "nag": ["--lr", "0.02"],
-    "adam": ["--lr", "0.001", "--beta2", "0.99"],
-    "adamw": ["--lr", "0.001", "--wd", "0.01"],
-    "adagrad": ["--lr", "0.01", "--epsilon", "1e-10"],
-    "rmsprop": ["--lr", "0.001", "--beta2", "0.99"],
-}
+# Settings, and flags for all of a line.
+OPTIMIZERS = [
+    (["none", "none+optimizer=nag+lr=0.02"],
+     ["--lr-mult", "bias=0.5", "--wd-mult", "bias=0"]),
+    (["none+lr=0.001", "none+optimizer=adamw+lr=0.001+wd=0.01",
+      "none+optimizer=rmsprop+lr=0.001"],
+     ["--optimizer", "adam", "--beta2", "0.99"]),
+    (["none+lr=0.01"], ["--optimizer", "adagrad", "--epsilon", "1e-10"]),
+]
 ASYNC = ["--kv-store", "dist_async", "--update-on", "server"]
 TWO_EPOCHS = ["--network", "mlp", "--num-epochs", "2", "--num-batches", "5",
               "--lr-step-epochs", "1"]
@@ -28,17 +29,18 @@ class Consistency(SystemTest):
         return self.summary()[0]["weights_sha256"]
 
     def test_servers_and_workers_step_alike(self):
-        hashes = set()
-        for name, flags in OPTIMIZERS.items():
-            with self.subTest(name):
+        hashes = []
+        for settings, flags in OPTIMIZERS:
+            with self.subTest(flags):
+                both = [*settings, *(f"{one}+update-on=server"
+                                     for one in settings)]
                 self.run_to_end([*TWO_EPOCHS, "--workers", "2", "--servers",
-                                 "2", "--optimizer", name, *flags, "--compare",
-                                 "none,none+update-on=server"])
-                on_workers, on_servers = [run["weights_sha256"]
-                                          for run in self.summary()]
-                self.assertEqual(on_workers, on_servers)
-                hashes.add(on_workers)
-        self.assertEqual(len(hashes), len(OPTIMIZERS))
+                                 "2", *flags, "--compare", ",".join(both)])
+                weights = [run["weights_sha256"] for run in self.summary()]
+                self.assertEqual(weights[:len(settings)],
+                                 weights[len(settings):])
+                hashes += weights[:len(settings)]
+        self.assertEqual(len(set(hashes)), 6)
 
     def test_the_new_rate_counts(self):
         flags = [*TWO_EPOCHS, "--update-on", "server"]
@@ -47,13 +49,12 @@ class Consistency(SystemTest):
 
     def test_asynchronous_with_one_worker_is_synchronous(self):
         for devices in ("1", "2"):
-            flags = [*SHORT, "--workers", "1", "--gc-type", "2bit", "--devices",
-                     devices]
-            self.run_to_end([*flags, *ASYNC])
-            asynchronous = self.summary()[0]
-            self.run_to_end([*flags, "--update-on", "server"])
+            self.run_to_end([*SHORT, "--workers", "1", "--devices", devices,
+                             "--update-on", "server", "--compare",
+                             "2bit,2bit+kv-store=dist_async"])
+            synchronous, asynchronous = self.summary()
             self.assertEqual(asynchronous["weights_sha256"],
-                             self.summary()[0]["weights_sha256"])
+                             synchronous["weights_sha256"])
             self.assertEqual(asynchronous["staleness"],
                              ["worker/0: largest 0, mean 0.00"])
 
@@ -87,55 +88,48 @@ class Consistency(SystemTest):
         self.assertGreater(left_out[2], 10, summary["staleness"])
 
     def test_local_steps_send_less(self):
-        flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches", "8"]
-        self.run_to_end(flags)
-        each = self.summary()[0]
-        self.run_to_end([*flags, "--local-steps", "4"])
-        some = self.summary()[0]
-        self.assertEqual(some["push_wire_bytes"] * 4, each["push_wire_bytes"])
+        self.run_to_end(["--network", "mlp", "--num-epochs", "1",
+                         "--num-batches", "8", "--compare",
+                         "none,none+local-steps=4,none+local-steps=3"])
+        each, some, more = (run["push_wire_bytes"] for run in self.summary())
+        self.assertEqual(some * 4, each)
         # An epoch ends with an exchange: after 3, 6 and 8 steps.
-        self.run_to_end([*flags, "--local-steps", "3"])
-        self.assertEqual(self.summary()[0]["push_wire_bytes"] * 8,
-                         each["push_wire_bytes"] * 3)
+        self.assertEqual(more * 8, each * 3)
 
     def test_tensors_take_turns(self):
         flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches", "8",
                  "--gc-min-bytes", "0"]
-        turns = ["--local-steps", "4", "--local-fragments", "2"]
-        self.run_to_end([*flags, "--local-steps", "4"])
-        whole = self.summary()[0]
+        turns = "+local-steps=4+local-fragments=2"
         # fc1 comes after 2, 6 and 8 steps, the rest after 4 and 8, or the other
         # way round; workers whose weights differ at the end fail.
-        self.run_to_end([*flags, *turns])
-        parts = self.summary()[0]
+        self.run_to_end([*flags, "--compare", f"none+local-steps=4,none{turns}"])
+        whole, parts = self.summary()
         self.assertLess(whole["push_wire_bytes"], parts["push_wire_bytes"])
         self.assertLess(parts["push_wire_bytes"], 1.5 * whole["push_wire_bytes"])
         self.assertNotEqual(parts["weights_sha256"], whole["weights_sha256"])
         # Nothing that a step has changed meanwhile is lost: one worker steps as
         # without exchanges, but for rounding.
-        alone = ["--workers", "1", "--servers", "1"]
-        self.run_to_end([*flags, *alone])
-        plain = self.summary()[0]["loss"]
-        self.run_to_end([*flags, *alone, *turns])
-        self.assertAlmostEqual(self.summary()[0]["loss"], plain, delta=1e-4)
-        self.run_to_end([*flags, *alone, *turns, "--gc-type", "2bit"])
-        self.assertGreater(abs(self.summary()[0]["loss"] - plain), 1e-4)
+        self.run_to_end([*flags, "--workers", "1", "--servers", "1",
+                         "--compare", f"none,none{turns},2bit{turns}"])
+        plain, exact, coded = (run["loss"] for run in self.summary())
+        self.assertAlmostEqual(exact, plain, delta=1e-4)
+        self.assertGreater(abs(coded - plain), 1e-4)
 
     def test_few_bits_before_adam_are_told_and_cured(self):
         flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
                  "100", "--optimizer", "adamw", "--lr", "0.001",
                  "--gc-min-bytes", "0"]
-        harmful = self.run_to_end([*flags, "--gc-type", "2bit"])
-        told = "2bit sends 2.00 bits of an element in each step"
-        self.assertIn(told, harmful.stdout())
-        loss = self.summary()[0]["loss"]
-        for cure in (["--gc-type", "2bit", "--adam-freeze-after", "20"],
-                     ["--gc-type", "2bit", "--local-steps", "5"],
-                     ["--gc-type", "int4"], ["--gc-type", "int2"]):
-            run = self.run_to_end([*flags, *cure])
-            self.assertNotIn("bits of an element", run.stdout())
-            self.assertLess(self.summary()[0]["loss"], loss, cure)
-            self.assertNotIn("steps go dense", run.stdout())
+        settings = ["2bit", "2bit+adam-freeze-after=20", "2bit+local-steps=5",
+                    "int4", "int2"]
+        said = self.run_to_end(
+            [*flags, "--compare", ",".join(settings)]).stdout()
+        told = re.findall(r"^(\S+) .*2bit sends 2.00 bits of an element in each "
+                          "step", said, re.M)
+        self.assertEqual(told, ["2bit"], said)
+        self.assertEqual(said.count("bits of an element"), 1, said)
+        self.assertNotIn("steps go dense", said)
+        harmful, *cured = (run["loss"] for run in self.summary())
+        self.assertLess(max(cured), harmful, cured)
         run = self.run_to_end([*SHORT, "--optimizer", "adam",
                                "--adam-freeze-after", "10"])
         self.assertIn("warning: all 10 steps go dense: --adam-freeze-after 10",
@@ -146,23 +140,26 @@ class Consistency(SystemTest):
                       " ".join(self.summary()[0]["decisions"]))
 
     def test_few_bits_before_rmsprop_are_told_and_before_adagrad_not(self):
-        flags = [*SHORT, "--lr", "0.001", "--gc-type", "2bit"]
-        run = self.run_to_end([*flags, "--optimizer", "rmsprop"])
-        self.assertIn("the mean of squares of rmsprop takes", run.stdout())
-        self.assertNotIn("--adam-freeze-after", run.stdout())
-        run = self.run_to_end([*flags, "--optimizer", "adagrad"])
-        self.assertNotIn("bits of an element", run.stdout())
+        said = self.run_to_end(
+            [*SHORT, "--compare", "2bit+optimizer=rmsprop+lr=0.001,"
+             "2bit+optimizer=adagrad+lr=0.001"]).stdout()
+        self.assertIn("the mean of squares of rmsprop takes", said)
+        self.assertNotIn("--adam-freeze-after", said)
+        self.assertEqual(said.count("bits of an element"), 1, said)
 
     def test_muon_learns_and_all_workers_step_alike(self):
-        flags = ["--num-epochs", "1", "--num-batches", "60", "--optimizer",
-                 "muon", "--lr", "0.003"]
-        self.run_to_end([*flags, "--workers", "2"])
-        run = self.summary()[0]
-        self.assertGreater(run["accuracy"], 0.9)
-        # Workers are devices of one process, too.
-        for others in (["--kv-store", "local", "--devices", "2"],
-                       ["--mom", "0.95", "--kv-store", "allreduce"]):
-            self.run_to_end([*flags, *others])
+        for network, batches in (("mlp", "60"), ("lenet", "3")):
+            flags = ["--network", network, "--num-epochs", "1",
+                     "--num-batches", batches, "--optimizer", "muon", "--lr",
+                     "0.003"]
+            self.run_to_end([*flags, "--workers", "2", "--compare",
+                             "none,none+mom=0.95+kv-store=allreduce"])
+            run, other = self.summary()
+            self.assertEqual(other["weights_sha256"], run["weights_sha256"])
+            if network == "mlp":
+                self.assertGreater(run["accuracy"], 0.85)
+            # Workers are devices of one process, too.
+            self.run_to_end([*flags, "--kv-store", "local", "--devices", "2"])
             self.assertEqual(self.summary()[0]["weights_sha256"],
                              run["weights_sha256"])
         run = self.run_to_end([*SHORT, "--optimizer", "muon", "--lr", "0.001",

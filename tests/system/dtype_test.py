@@ -40,29 +40,27 @@ class Precision(SystemTest):
 
     def test_a_step_that_is_left_out_leaves_nothing_behind(self):
         # One sample and one rate: each step is the same but for what was kept.
-        flags = [*ONE_SAMPLE, "--loss-scale", "1024", "--gc-nonfinite",
-                 "skip", "--compare", ",".join(self.codecs())]
-        whole = self.weights([*flags, "--num-epochs", "4"])
-        run = self.run_to_end([*flags, "--num-epochs", "5", "--inject",
+        flags = [*ONE_SAMPLE, "--loss-scale", "1024", "--gc-nonfinite", "skip"]
+        every = ["--compare", ",".join(self.codecs())]
+        whole = self.weights([*flags, *every, "--num-epochs", "4"])
+        run = self.run_to_end([*flags, *every, "--num-epochs", "5", "--inject",
                                "nan:0:fc1.weight:123:2"], seconds=400)
         self.assertEqual(run.stdout().count(" 1 steps were skipped"),
                          len(whole), run.stdout())
         self.assertEqual({one["setting"]: one["weights_sha256"]
                           for one in self.summary()}, whole)
-        less = self.weights([*flags, "--num-epochs", "5"])
-        for setting, weights in less.items():
+        more = self.weights([*flags, "--num-epochs", "5", "--compare",
+                             "none,2bit"])
+        for setting, weights in more.items():
             self.assertNotEqual(weights, whole[setting])
 
     def test_types_differ_and_learn_alike(self):
-        bits = set()
-        for dtype in ("float32", "bfloat16", "float16"):
-            self.run_to_end(["--network", "mlp", "--num-epochs", "1",
-                             "--dtype", dtype, "--gc-type", "2bit"],
-                            seconds=120)
-            one, = self.summary()
-            self.assertGreater(one["accuracy"], 0.6, dtype)
-            bits.add(one["weights_sha256"])
-        self.assertEqual(len(bits), 3)
+        weights = self.weights(["--network", "mlp", "--num-epochs", "1",
+                                "--num-batches", "80", "--compare",
+                                "2bit,2bit+dtype=bfloat16,2bit+dtype=float16"])
+        self.assertEqual(len(set(weights.values())), 3)
+        for one in self.summary():
+            self.assertGreater(one["accuracy"], 0.6, one["setting"])
 
     def test_without_a_scale_an_overflow_is_an_error_by_name(self):
         for flags, words in (

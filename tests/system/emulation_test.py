@@ -6,19 +6,19 @@ import unittest
 from harness import SystemTest
 
 FLAGS = ["--num-epochs", "1", "--batch-size", "16", "--gc-min-bytes", "0"]
-MLP = ["--network", "mlp", "--data", "digits", "--num-batches", "4"]
-RESNET = ["--network", "resnet20", "--data", "digits:rgb32", "--num-batches",
-          "2"]
+DIGITS = ["--data", "digits", "--num-batches", "4", "--network"]
+RESNET = ["--network", "resnet20", "--benchmark", "1", "--image-shape",
+          "3,8,8", "--num-batches", "2"]
 # Codes that can be added: their sums are a reply of its own.
 SUMMABLE = ["2bit", "1bit", "int8shared", "int4shared", "int2shared",
             "randomk", "powersgd"]
 
 
-def by_layer(codecs):
-    """Rules that give each of the three layers of MLP one of the codecs."""
-    for i in range(0, len(codecs), 3):
-        yield ";".join(f"fc{layer + 1}={codec}" for layer, codec
-                       in enumerate(codecs[i:i + 3]))
+def layers_of(codecs):
+    """A network that has a layer for each of the codecs, and the rules."""
+    widths = ",".join(["48"] * (len(codecs) - 1))
+    return [*DIGITS, f"mlp:{widths}"], ";".join(
+        f"fc{layer}[.]={codec}" for layer, codec in enumerate(codecs, 1))
 
 
 class Emulation(SystemTest):
@@ -30,7 +30,8 @@ class Emulation(SystemTest):
         self.assertLessEqual(set(SUMMABLE), set(names))
         return names
 
-    def compare(self, settings, workers, servers, network=MLP, rules=""):
+    def compare(self, settings, workers, servers,
+                network=(*DIGITS, "mlp"), rules=""):
         flags = [*FLAGS, *network, "--servers", str(servers), "--compare",
                  ",".join(settings), "--gc-rule", rules]
         self.run_to_end([*flags, "--workers", str(workers)], seconds=400)
@@ -57,30 +58,30 @@ class Emulation(SystemTest):
                     self.assertLessEqual(more, 64 * workers * 256, key)
 
     def test_profiles_have_the_bits_of_two_workers_in_one_process(self):
-        def sums(*flags):
-            self.run_to_end(["--benchmark", "1", "--network",
-                             "profile:resnet50", "--num-batches", "1", *flags])
-            return self.summary()[0]["weights_sha256"]
+        profile = self.gradients(1, 333, 65537, 262144, 600001, 1024, 131071)
 
-        for codec in ("none", "2bit"):
-            with self.subTest(codec):
-                kind = ["--gc-type", codec]
-                real = sums(*kind, "--workers", "2", "--servers", "1")
-                for flags in (["--kv-store", "local", "--devices", "2"],
-                              ["--kv-store", "device", "--devices", "2"],
-                              ["--emulate-workers", "2"]):
-                    self.assertEqual(sums(*kind, *flags), real, flags)
-                if codec == "none":  # devices of a worker are added as floats
-                    one = ["--workers", "1", "--servers", "1", "--devices", "2"]
-                    self.assertEqual(sums(*kind, *one), real)
+        def sums(*flags):
+            self.run_to_end([*profile, "--compare", "none,2bit", *flags])
+            return [one["weights_sha256"] for one in self.summary()]
+
+        real = sums("--workers", "2", "--servers", "1")
+        for flags in (["--kv-store", "local", "--devices", "2"],
+                      ["--kv-store", "device", "--devices", "2"],
+                      ["--emulate-workers", "2"]):
+            self.assertEqual(sums(*flags), real, flags)
+        # Devices of a worker are added as floats.
+        self.assertEqual(sums("--workers", "1", "--servers", "1", "--devices",
+                              "2")[0], real[0])
 
     def test_every_codec_and_reply(self):
-        """Each codec with each reply, three with a number of members."""
-        sizes = {"workers": 2, "servers": 1}, {"workers": 4, "servers": 2}
-        for i, rules in enumerate(by_layer(self.codecs())):
-            self.compare(["none", "none+reply=dense"], rules=rules, **sizes[i % 2])
-        for i, rules in enumerate(by_layer(SUMMABLE)):
-            self.compare(["none+reply=reencode"], rules=rules, **sizes[i % 2])
+        """Each codec with each reply, a half with a number of members each."""
+        replies = ["none", "none+reply=dense"]
+        codecs = self.codecs()
+        for codecs, settings, workers, servers in (
+                (codecs[::2], replies, 2, 1), (codecs[1::2], replies, 4, 2),
+                (SUMMABLE, ["none+reply=reencode"], 4, 2)):
+            network, rules = layers_of(codecs)
+            self.compare(settings, workers, servers, network, rules)
 
     def test_with_the_optimizer_on_servers_and_batch_normalisation(self):
         self.compare(["none+update-on=server", "2bit+update-on=server"],

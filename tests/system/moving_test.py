@@ -13,6 +13,10 @@ SHORT = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
                     "docs")
 
+# What chose the store is told, by flag.
+TOLD = {"--variable_update horovod": ["horovod", "--kv-store allreduce"],
+        "--kv-store auto": ["auto: allreduce"]}
+
 
 def commands(page):
     with open(os.path.join(DOCS, page), encoding="utf-8") as file:
@@ -25,27 +29,27 @@ class Moving(SystemTest):
         self.assertGreater(len(found), 12)
         for command in found:
             with self.subTest(command):
-                self.run_to_end([*SHORT, *shlex.split(command)])
+                said = self.run_to_end([*SHORT, *shlex.split(command)]).stdout()
                 (run,) = self.summary()
                 self.assertGreater(run["steps"], 0)
+                for flag, words in TOLD.items():
+                    for word in words if flag in command else ():
+                        self.assertIn(word, said)
+                        self.assertIn(word, " ".join(run["decisions"]))
+        for flag in TOLD:
+            self.assertIn(flag, "\n".join(found))
 
     def test_what_a_name_stands_for_is_told(self):
-        for flags, text in (
-                (["--kv-store", "P3"], "type p3 is dist_sync: slices and priorities are"),
-                (["--kv-store", "byteps"], "type byteps is dist_sync: slices")):
-            self.assertIn(text, self.run_to_end([*SHORT, *flags]).output())
+        run = self.run_to_end([*SHORT, "--compare",
+                               "none+kv-store=P3,none+kv-store=byteps"])
+        for text in ("type p3 is dist_sync: slices and priorities are",
+                     "type byteps is dist_sync: slices"):
+            self.assertIn(text, run.output())
 
-    def test_what_chose_the_store_is_told(self):
-        for flags, words in (
-                (["--kv-store", "auto"], ["auto: allreduce"]),
-                (["--kv-store", "auto", "--servers", "1"], ["auto: "]),
-                (["--variable_update", "horovod"],
-                 ["horovod", "--kv-store allreduce"])):
-            run = self.run_to_end([*SHORT, *flags])
-            told = " ".join(self.summary()[0]["decisions"])
-            for word in words:
-                self.assertIn(word, run.stdout())
-                self.assertIn(word, told)
+    def test_servers_are_not_left_out_where_they_are_asked_for(self):
+        run = self.run_to_end([*SHORT, "--kv-store", "auto", "--servers", "1"])
+        for told in run.stdout(), " ".join(self.summary()[0]["decisions"]):
+            self.assertIn("auto: ", told)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from harness import ENDLESS, SHORT, need
 from placed import PlacedTest
 
 need("mpirun")
-COMPARE = [*SHORT, "--compare", "none,2bit"]
+COMPARE = [*SHORT, "--compare", "none,2bit+local-steps=4+lr=0.02"]
 
 
 def mpirun(ranks):
@@ -26,12 +26,7 @@ class OpenMpi(PlacedTest):
                                 prefix=mpirun(ranks))
                 self.assertEqual(self.hashes(out), expected)
 
-    def test_settings_have_flags_of_their_own(self):
-        flags = [*SHORT, "--compare", "none,2bit+local-steps=4+lr=0.02"]
-        expected = self.embedded_hashes(flags)
-        self.run_to_end([*flags, "--out", "mpi"], prefix=mpirun(2))
-        self.assertEqual(self.hashes("mpi"), expected)
-        # All settings have the processes that are there.
+    def test_all_settings_have_the_processes_that_are_there(self):
         run = self.run_to_end(
             [*SHORT, "--compare", "none,2bit+kv-store=allreduce"], code=2,
             prefix=mpirun(2))

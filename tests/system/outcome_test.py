@@ -64,7 +64,8 @@ class Outcome(SystemTest):
 
     def test_what_is_printed_fits_a_screen(self):
         run = self.run_to_end(
-            ["--compare", "none,2bit", "--batch-size", "128"], seconds=240)
+            ["--compare", "none,2bit", "--network", "mlp", "--batch-size",
+             "128"], seconds=240)
         lines = run.stdout().splitlines()
         self.assertLessEqual(len(lines), 40, run.stdout())
         self.assertLessEqual(max(map(len, lines)), 100, run.stdout())
@@ -76,7 +77,7 @@ class Outcome(SystemTest):
 
     def test_speeds_of_codecs_are_kept_for_the_next_run(self):
         def lines(args=(), env=None):
-            self.run_to_end([*SHORT, "--gc-type", "auto", *args], env=env)
+            self.run_to_end([*self.gradients(), "--gc-type", "auto", *args], env=env)
             return [line for line in self.summary()[0]["decisions"]
                     if line.startswith("calibration: ")]
 

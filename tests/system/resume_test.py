@@ -331,16 +331,16 @@ class Resume(SystemTest):
     def test_other_numbers_of_members_need_a_flag(self):
         def training(workers, servers, *flags):
             return ["--network", "mlp", "--data", "digits", "--num-epochs",
-                    "1", "--lr", "0.01", "--gc-type", "2bit", "--gc-min-bytes",
-                    "0", "--gc-reply", "reencode", "--batch-size", "16",
+                    "1", "--lr", "0.02", "--gc-type", "2bit", "--gc-min-bytes",
+                    "0", "--gc-reply", "reencode", "--batch-size", "32",
                     "--workers", str(workers), "--servers", str(servers),
-                    "--checkpoint", "ck", "--checkpoint-every", "100",
+                    "--checkpoint", "ck", "--checkpoint-every", "50",
                     "--keep", "3", *flags]
         self.run_to_end(training(4, 2))
         whole = self.summary()[0]
         self.assertGreater(whole["accuracy"], 0.9)
-        shutil.copytree(self.path("ck", "step-000000000100"),
-                        self.path("saved", "step-000000000100"))
+        shutil.copytree(self.path("ck", "step-000000000050"),
+                        self.path("saved", "step-000000000050"))
         for workers, servers, told in (
                 (2, 1, "workers '4', this run '2'; --reshard-residuals"),
                 (4, 3, "servers '2', this run '3'; --reshard-residuals sum or "
@@ -353,15 +353,15 @@ class Resume(SystemTest):
                       ["--resume", "--reshard-residuals", "sum", "--chunk",
                        "auto"]):
             self.run_to_end(training(2, 1, *flags), code=2)
-        for workers, servers, way in ((2, 1, "sum"), (8, 3, "sum"),
-                                      (2, 3, "drop"), (4, 2, "sum")):
+        for workers, servers, way in ((4, 2, "sum"), (2, 1, "sum"),
+                                      (8, 3, "sum"), (2, 3, "drop")):
             with self.subTest((workers, servers, way)):
                 shutil.rmtree(self.path("ck"))
                 shutil.copytree(self.path("saved"), self.path("ck"))
                 resuming = training(workers, servers, "--resume",
                                     "--reshard-residuals", way)
                 told = self.run_to_end(resuming).stdout()
-                self.assertIn("resumed from step 100", told)
+                self.assertIn("resumed from step 50", told)
                 end = self.summary()[0]
                 if workers == 4:  # nothing to do: the same bits
                     self.assertNotIn("reshard", told)
@@ -375,12 +375,12 @@ class Resume(SystemTest):
                                      r"most in fc\d")
                 # As many samples of 20,000 are behind: with half the workers
                 # after twice the batches.
-                left = 20000 // 16 // workers - 100 * 4 // workers
-                self.assertEqual(end["steps"], 100 + left)
+                left = 20000 // 32 // workers - 50 * 4 // workers
+                self.assertEqual(end["steps"], 50 + left)
                 self.assertGreater(end["accuracy"], 0.85)  # 8: fewer steps
-                # What it wrote is of the new numbers.
-                again = self.run_to_end(resuming[:-2]).stdout()
-                self.assertIn("resumed from step", again)
+        # What it wrote is of the new numbers.
+        again = self.run_to_end(resuming[:-2]).stdout()
+        self.assertIn("resumed from step", again)
 
     def test_three_failed_writes_in_a_row_end_the_run(self):
         run = self.start([*ENDLESS, "--checkpoint", "ck",

@@ -19,8 +19,8 @@ def named(text):
 
 class Slowed(SystemTest):
     def test_a_worker_that_computes_longer_is_named(self):
-        # Ten seconds of steps: warnings come after two looks, 2 s apart.
-        run = self.run_to_end([*STEPS, "100", "--workers", "3", "--inject",
+        # Seven seconds of steps: warnings come after two looks, 2 s apart.
+        run = self.run_to_end([*STEPS, "70", "--workers", "3", "--inject",
                                "slow:1:100", "--log-json"])
         events = [json.loads(line) for line in run.stdout().splitlines()]
         self.assertEqual(events[-1]["event"], "result")
@@ -39,7 +39,7 @@ class Slowed(SystemTest):
                          self.summary()[0]["stragglers"])
 
     def test_without_rounds_it_is_named_too(self):
-        run = self.run_to_end([*STEPS, "60", "--workers", "3", "--inject",
+        run = self.run_to_end([*STEPS, "45", "--workers", "3", "--inject",
                                "slow:2:100", "--kv-store", "dist_async",
                                "--update-on", "server"])
         self.assertIn(("worker/2", "compute"),
