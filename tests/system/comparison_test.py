@@ -14,9 +14,6 @@ EQUAL = ["setting", "seed", "accuracy", "loss", "steps", "push_wire_bytes",
          "pull_wire_bytes", "push_raw_bytes", "weights_sha256", "tensors"]
 RUNS = ["--compare", "none,2bit", "--seed", "0,1"]
 NAMES = [("none", 0), ("none", 1), ("2bit", 0), ("2bit", 1)]
-# Of some seconds each.
-LONGER = ["--network", "mlp", "--benchmark", "1", "--num-epochs", "15",
-          "--disp-batches", "20"]
 
 
 def equal_parts(runs):
@@ -112,23 +109,24 @@ class Comparison(SystemTest):
         self.assertEqual(events, ["message", "result"])
 
     def test_settings_can_be_added(self):
-        self.run_to_end([*SHORT, "--compare", "2bit"])
+        short = self.gradients()
+        self.run_to_end([*short, "--compare", "2bit"])
         two_bit = self.summary()
-        run = self.run_to_end([*SHORT, "--compare", "none", "--continue"])
+        run = self.run_to_end([*short, "--compare", "none", "--continue"])
         self.assertIn("2bit, seed 0  stays in telegrad-out/summary.json",
                       run.stdout())
         self.assertEqual(names_of(self.summary()), [("none", 0), ("2bit", 0)])
         self.assertEqual(self.summary()[1:], two_bit)
         # Without the flag it begins anew, as ever, and says what that costs.
-        run = self.run_to_end([*SHORT, "--compare", "none,int8"])
+        run = self.run_to_end([*short, "--compare", "none,int8"])
         self.assertIn("results of another command in telegrad-out were moved",
                       run.stderr())
         self.assertNotIn("to be replaced", run.stdout())
         self.assertEqual(names_of(self.summary()), [("none", 0), ("int8", 0)])
-        run = self.run_to_end([*SHORT, "--compare", "none,int8,fp16"])
+        run = self.run_to_end([*short, "--compare", "none,int8,fp16"])
         self.assertIn("telegrad-out has 2 of these 3 runs, to be replaced; "
                       "--continue takes them", run.stdout())
-        run = self.run_to_end([*SHORT, "--compare", "none,int8,fp16"])
+        run = self.run_to_end([*short, "--compare", "none,int8,fp16"])
         self.assertNotIn("to be replaced", run.stdout())
 
     def test_runs_of_other_flags_are_refused(self):
@@ -230,8 +228,13 @@ class Comparison(SystemTest):
                 if line.startswith("telegrad-train: worker 1")
                 and f" of {setting}, seed " in line]
 
+    def longer(self):
+        """Flags of runs that take a second or more each, and no processor."""
+        return [*self.gradients(100000)[:-1], "60", "--link", "100mbit"]
+
     def start_two(self):
-        run = self.start([*ENDLESS, "--compare", "none,2bit", "--jobs", "2"])
+        run = self.start([*self.endless_gradients(), "--compare", "none,2bit",
+                          "--jobs", "2"])
         self.assertTrue(wait_until(
             lambda: "none  Epoch" in run.stdout()
             and "2bit  Epoch" in run.stdout(), 60), run.output())
@@ -249,7 +252,7 @@ class Comparison(SystemTest):
                          ["launcher"])
 
     def test_results_before_a_failure_are_kept(self):
-        run = self.start([*LONGER, "--compare", "none,2bit,int8", "--jobs",
+        run = self.start([*self.longer(), "--compare", "none,2bit,int8", "--jobs",
                           "2"])
         self.assertTrue(wait_until(self.finished, 60), run.output())
         pids = wait_until(lambda: self.workers("int8"), 10)
@@ -262,14 +265,14 @@ class Comparison(SystemTest):
         line, = run.fatal_lines()
         self.assertRegex(line["message"], r"; \d of 3 runs are done: "
                          "--continue does the others$")
-        self.run_to_end([*LONGER, "--compare", "none,2bit,int8", "--continue"])
+        self.run_to_end([*self.longer(), "--compare", "none,2bit,int8", "--continue"])
         for one in kept:
             self.assertIn(one, self.summary())
         self.assertEqual(len(self.summary()), 3)
 
     def test_results_of_a_launcher_are_written_after_each_run(self):
         port = free_ports(3)
-        runs = [self.start([*LONGER, "--compare", "none,2bit,int8"], env={
+        runs = [self.start([*self.longer(), "--compare", "none,2bit,int8"], env={
             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
             for rank in range(2)]
@@ -280,20 +283,21 @@ class Comparison(SystemTest):
         self.assertIn(names_of(self.summary()),
                       [NAMES[:1], [NAMES[0], NAMES[2]]])
         # Whose number of workers is not told by flags.
-        run = self.run_to_end([*LONGER, "--continue"], code=2)
+        run = self.run_to_end([*self.longer(), "--continue"], code=2)
         self.assertIn("under a launcher", run.stderr())
 
     def test_a_folder_has_one_writer(self):
-        run = self.start(ENDLESS)
+        short = self.gradients()
+        run = self.start(self.endless_gradients())
         self.wait_for_training(run)
-        beside = self.run_to_end([*SHORT, "--continue"], code=2, seconds=20)
+        beside = self.run_to_end([*short, "--continue"], code=2, seconds=20)
         line, = beside.stderr().splitlines()
         for word in "--out telegrad-out", "another telegrad-train":
             self.assertIn(word, line)
-        self.run_to_end([*SHORT, "--out", "other"])
+        self.run_to_end([*short, "--out", "other"])
         os.kill(run.pid, signal.SIGKILL)
         run.process.wait()
-        self.run_to_end(SHORT)
+        self.run_to_end(short)
 
     def test_sigint_stops_all(self):
         run = self.start_two()
