@@ -75,16 +75,18 @@ def main():
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--networks", default="lenet,mlp", help="of these")
     parser.add_argument("--repeats", type=int, default=7, help="rounds")
     parser.add_argument("--out", help="file without its ending: .jsonl; by default in "
                         "perf/results, named after what is measured, the date and the "
                         "commit")
     options = parser.parse_args()
     options.out = options.out or default_out(["trainer-cost"])
+    networks = options.networks.split(",")
     rows = [{"network": network, "way": way, "samples_per_s": []}
-            for network in ("lenet", "mlp") for way in WAYS]
+            for network in networks for way in WAYS]
     points = [{"network": network, "codec": codec, "metrics_share": []}
-              for network in ("lenet", "mlp") for codec in ("none", "2bit")]
+              for network in networks for codec in ("none", "2bit")]
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
         for number in range(options.repeats):

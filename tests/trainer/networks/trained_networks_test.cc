@@ -82,6 +82,8 @@ TEST_P(TrainedNetworks, LearnABatchInThreeSteps) {
   EXPECT_EQ(seen.num_samples, kFew * std::max(spec_.context, 1));
 }
 
+// resnet101 and resnet152 are more of resnet50's blocks: models_test.cc has
+// their shapes.
 INSTANTIATE_TEST_SUITE_P(
     All, TrainedNetworks,
     ::testing::Values(Trained{"mlp:64,64,64", 28}, Trained{"alexnet", 64},
@@ -89,8 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Trained{"vgg16", 64}, Trained{"inception-v3:aux", 299},
                       Trained{"inception-v3", 107}, Trained{"resnet18", 32},
                       Trained{"resnet18", 64}, Trained{"resnet34", 64},
-                      Trained{"resnet50", 64}, Trained{"resnet101", 64},
-                      Trained{"resnet152", 64}, Trained{"resnet20", 32},
+                      Trained{"resnet50", 64}, Trained{"resnet20", 32},
                       Trained{"resnet56", 32}, Trained{"gpt", 16}),
     [](const auto& test) {
       std::string name = test.param.network;
