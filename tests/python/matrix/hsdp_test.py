@@ -15,6 +15,7 @@ try:
     import numpy as np
     import torch
     import torch.distributed as dist
+    import reads
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
     FSDPModule.set_all_reduce_hook
@@ -308,6 +309,30 @@ def goes_beside(mesh, replica):
     return [calls[:4], gradient.unique().tolist()]
 
 
+def reads_nothing(mesh):
+    """What the host reads of gradients in steps 3 to 20, where it would wait for a GPU; the
+    last one is a read of the test's own."""
+    ours, seen = sharded(mesh["shard"], 7), reads.Reads()
+    state = telegrad.torch.compress(ours, "2bit:0.25", replicas=mesh["replicate"],
+                                    guard=False)
+    for module in (ours, ours.first):
+        parts = module._get_fsdp_state()._fsdp_param_group
+        hook = parts._all_reduce_hook
+        module.set_all_reduce_hook(
+            lambda gradient, hook=hook: (seen.add(gradient), hook(gradient))[1])
+    with seen.mode():
+        for step in range(21):
+            if step == 3:
+                seen.count()
+            ours.zero_grad()
+            (ours(inputs(step, dist.get_rank())).sum() * 0.0625).backward()
+        own = len(seen.found)
+        bool(state._sums["first"]._memory.isfinite().all())
+    seen.close()
+    state.close()
+    return [seen.found[:own], seen.found[own:]]
+
+
 def all_cases(_):
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
@@ -332,13 +357,14 @@ def all_cases(_):
     texts.append(workers.refused(telegrad.Mismatch, lambda: telegrad.torch.compress(
         ours, "none", replicas=mesh["replicate"], min_bytes=8 * replica, optimizer=optimizer)))
     return [two_bits(mesh, replica), texts, keeps_momentum(mesh),
-            [accumulates(mesh, replica), goes_beside(mesh, replica)]]
+            [accumulates(mesh, replica), goes_beside(mesh, replica), reads_nothing(mesh)]]
 
 
 class Hsdp(unittest.TestCase):
     def test_sums_between_replicas(self):
-        for names, texts, (apart, kept), (frames, beside) in workers.Ranks(
+        for names, texts, (apart, kept), (frames, beside, read) in workers.Ranks(
                 os.path.abspath(__file__), "all_cases", 4).results():
+            self.assertEqual(read, [[], ["_local_scalar_dense"]])
             self.assertEqual(set(frames[::2]), {0})
             self.assertGreater(min(frames[1::2]), 0)
             self.assertEqual(beside, [["start", "start", "wait", "wait"], [1.5]])
