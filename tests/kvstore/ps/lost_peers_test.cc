@@ -1,9 +1,14 @@
+#include <poll.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "base/exit_code.h"
+#include "base/socket.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/ps/fake_server.h"
 #include "tests/testing/memory_limit.h"
@@ -19,6 +24,7 @@ using testing::FakeServer;
 using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::Job;
+using ::testing::Not;
 using testing::Soon;
 using testing::StatusIs;
 
@@ -130,11 +136,60 @@ TEST(LostWorker, FailsTicketsOfTheOthersByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker/1 gives up"));
 }
 
+// A member's way to the scheduler, on which the word of its failure takes
+// longer than what others say.
+class SlowWay {
+ public:
+  explicit SlowWay(const std::string& scheduler)
+      : scheduler_(scheduler), listener_(*ListenOn(*ParseIp("127.0.0.1", 0))) {
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~SlowWay() {
+    is_stopping_ = true;
+    thread_.join();
+  }
+  std::string address() const {
+    return ToString(*LocalAddress(listener_.get()));
+  }
+
+ private:
+  static bool IsReadable(int fd) {
+    pollfd polled{.fd = fd, .events = POLLIN, .revents = 0};
+    return poll(&polled, 1, 5) > 0;
+  }
+  void Run() {
+    while (!IsReadable(listener_.get())) {
+      if (is_stopping_) return;
+    }
+    const UniqueFd member(accept(listener_.get(), nullptr, nullptr));
+    const UniqueFd scheduler = *BeginConnect(*ParseIpPort(scheduler_));
+    pollfd polled{.fd = scheduler.get(), .events = POLLOUT, .revents = 0};
+    poll(&polled, 1, 20000);
+    while (!is_stopping_ && Pass(member.get(), scheduler.get()) &&
+           Pass(scheduler.get(), member.get())) {
+    }
+  }
+  // False: one of them has hung up.
+  static bool Pass(int from, int to) {
+    if (!IsReadable(from)) return true;
+    char bytes[65536];
+    const ssize_t count = read(from, bytes, sizeof(bytes));
+    if (count <= 0) return false;
+    if (absl::StrContains({bytes, static_cast<size_t>(count)}, "\"fail\"")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    return write(to, bytes, static_cast<size_t>(count)) == count;
+  }
+
+  const std::string scheduler_;
+  const UniqueFd listener_;
+  std::atomic<bool> is_stopping_ = false;
+  std::thread thread_;
+};
+
 // Two workers, of which the second one leaves after `rounds`, and what the
 // first one's next step ends with. Only the leave can end it in time.
-absl::Status StepAfterALeave(ClusterConfig config, int rounds) {
-  Cluster cluster(config);
-  if (!config.hosts_parts) cluster.StartServers();
+absl::Status StepAfterALeave(Cluster& cluster, int rounds) {
   const auto run = [&](int rank, int num_rounds) -> absl::Status {
     testing::Worker store = cluster.MakeWorker(rank);
     std::vector<Buffer> values = cluster.MakeValues(rank);
@@ -152,12 +207,34 @@ absl::Status StepAfterALeave(ClusterConfig config, int rounds) {
   return status;
 }
 
+absl::Status StepAfterALeave(const ClusterConfig& config, int rounds) {
+  Cluster cluster(config);
+  if (!config.hosts_parts) cluster.StartServers();
+  return StepAfterALeave(cluster, rounds);
+}
+
 TEST(LeftWorker, FailsTheNextStepOfTheOthersByName) {
   const absl::Status status = StepAfterALeave(Job(2), 2);
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied) << status;
   EXPECT_EQ(status.message(),
             "worker/1 has left the job after step 2; tensor a, step 3 waits "
             "for it");
+}
+
+TEST(LeftWorker, IsToldBeforeTheServerThatSaysSoHangsUp) {
+  Cluster cluster(Job(2));
+  const SlowWay way(cluster.scheduler().address());
+  ServerOptions options{.job = cluster.Options()};
+  options.job.scheduler_address = way.address();
+  options.job.on_fatal = nullptr;
+  ::testing::internal::CaptureStderr();
+  auto server =
+      std::async(std::launch::async, [&] { return RunServer(options); });
+  const absl::Status status = StepAfterALeave(cluster, 2);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied) << status;
+  EXPECT_EQ(ExitCodeOf(server.get()), ExitCode::kPeerDied);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              Not(HasSubstr("suspect")));
 }
 
 TEST(LeftWorker, FailsTheFirstStepOfWorkersThatSumForEachOther) {
