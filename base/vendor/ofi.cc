@@ -19,6 +19,10 @@ namespace telegrad::vendor {
 
 absl::Status OpenOfi() {
 #define TELEGRAD_ROW(name, version) {#name, &telegrad_slot_##name, version},
+  // libinfinipath takes signals when it is loaded (open_library.cc): alone for
+  // a moment, with libfabric for as long as all of that takes. A signal that
+  // comes meanwhile ends the process with 1.
+  static const absl::Status first = Open("libinfinipath.so.4", {});
   static const absl::Status opened = FromPackage(
       Open("libfabric.so.1", {TELEGRAD_OFI_FUNCTIONS(TELEGRAD_ROW)}),
       "libfabric 1.17 or newer (Debian: libfabric1)");
