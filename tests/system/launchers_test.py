@@ -30,18 +30,18 @@ class Dmlc(PlacedTest):
         runs = self.start_dmlc(flags, servers=0)
         self.wait_all(runs.values())
         self.assertEqual(self.hashes("out-worker-0"),
-                         self.embedded_hashes(flags))
+                         self.embedded_hashes(COMPARE))
 
     def test_a_store_that_the_launcher_knows_nothing_of_is_named(self):
         for kv_store, servers in (("allreduce", 1), ("dist_sync", 0)):
-            runs = self.start_dmlc([*SHORT, "--kv-store", kv_store],
+            runs = self.start_dmlc([*self.gradients(), "--kv-store", kv_store],
                                    servers=servers, skip=("scheduler",))
             for run in runs.values():
                 self.assertEqual(self.wait(run, 20), 2, run.output())
                 self.assertIn(f"--kv-store {kv_store}", run.output())
 
     def test_a_killed_worker_ends_all_with_20(self):
-        runs = self.start_dmlc([*ENDLESS])
+        runs = self.start_dmlc(self.endless_gradients())
         self.wait_for_training(runs["worker 0"])
         pid = self.member("worker 1")
         self.assertEqual(pid, runs["worker 1"].pid)
@@ -55,7 +55,7 @@ class Dmlc(PlacedTest):
 
     def test_different_thresholds_give_31_and_both_values(self):
         runs = self.start_dmlc(
-            [*SHORT, "--gc-type", "2bit"],
+            [*self.gradients(), "--gc-type", "2bit"],
             extra={"worker 0": ["--gc-threshold", "0.5"],
                    "worker 1": ["--gc-threshold", "0.25"]})
         self.wait_all(runs.values(), code=31)
@@ -75,7 +75,7 @@ class Dmlc(PlacedTest):
                              "worker 1": ["--tls", second]}
                 else:
                     env = {"worker 0": {name: first}}
-                runs = self.start_dmlc([*SHORT, "--transport", "ucx"],
+                runs = self.start_dmlc([*self.gradients(), "--transport", "ucx"],
                                        extra=flags, env=env)
                 self.wait_all(runs.values(), code=31)
                 for run in runs.values():
@@ -131,7 +131,7 @@ class Dmlc(PlacedTest):
             self.wait(run, 20)
 
     def test_a_missing_worker_gives_25_and_its_name(self):
-        runs = self.start_dmlc([*SHORT, "--join-timeout", "4"],
+        runs = self.start_dmlc([*self.gradients(), "--join-timeout", "4"],
                                skip=["worker 1"])
         self.wait_all(runs.values(), code=25, seconds=30)
         for run in runs.values():
@@ -144,7 +144,7 @@ class Cancelled(PlacedTest):
     def test_a_signal_to_any_process_ends_all_as_cancelled(self):
         for name in ("worker 1", "server 0", "scheduler"):
             with self.subTest(name):
-                runs = self.start_dmlc(ENDLESS)
+                runs = self.start_dmlc(self.endless_gradients())
                 self.wait_for_training(runs["worker 0"])
                 told = runs.pop(name)
                 told.process.send_signal(signal.SIGTERM)
@@ -158,7 +158,7 @@ class Cancelled(PlacedTest):
                     self.assertIn(str(told.pid), lines[0]["message"])
 
     def test_a_signal_to_all_ends_all_as_cancelled(self):
-        runs = self.start_dmlc(ENDLESS)
+        runs = self.start_dmlc(self.endless_gradients())
         self.wait_for_training(runs["worker 0"])
         for run in runs.values():
             run.process.send_signal(signal.SIGTERM)
@@ -172,7 +172,7 @@ class Cancelled(PlacedTest):
 
     def test_loopback_of_a_far_scheduler_is_a_wrong_flag_everywhere(self):
         runs = self.start_dmlc(
-            SHORT, env={name: {"DMLC_PS_ROOT_URI": "203.0.113.77"}
+            self.gradients(), env={name: {"DMLC_PS_ROOT_URI": "203.0.113.77"}
                         for name in ("scheduler", "server 0", "worker 0",
                                      "worker 1")})
         self.wait_all(runs.values(), code=2, seconds=20)
@@ -202,7 +202,7 @@ class ByHand(PlacedTest):
                 written += self.hashes(f"out-{i}")
         self.assertEqual(
             sorted(written),
-            sorted(self.embedded_hashes([*COMPARE, "--servers", "2"])))
+            sorted(self.embedded_hashes(COMPARE)))
         self.assertEqual(
             sorted(os.listdir(self.path("traces"))),
             [f"run{run}-server{rank}.json" for run in (0, 1) for rank in (0, 1)])
@@ -216,7 +216,7 @@ class ByHand(PlacedTest):
             self.assertIn(words, runs[2].output())
 
     def test_dmlc_variables_make_it_a_server(self):
-        runs = self.start_dmlc(SHORT, skip=["server 0", "scheduler"])
+        runs = self.start_dmlc(self.gradients(), skip=["server 0", "scheduler"])
         env = runs["worker 0"].env
         for role in ("scheduler", "server"):
             runs[role] = self.start([], env={**env, "DMLC_ROLE": role},
@@ -250,7 +250,7 @@ class ByHand(PlacedTest):
         common = ["--scheduler", scheduler, "--workers", "1"]
         server = self.start_server(*common)
         others = [self.start_server(*common, "--role", "scheduler"),
-                  self.start([*ENDLESS, *common])]
+                  self.start([*self.endless_gradients(), *common])]
         self.wait_for_training(others[1])
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(self.wait(server, 10), 143, server.output())
@@ -265,11 +265,10 @@ class Torchrun(PlacedTest):
                          self.embedded_hashes(COMPARE))
 
     def test_allreduce_equals_the_embedded_one(self):
-        flags = [*COMPARE, "--kv-store", "allreduce"]
-        runs, _ = self.start_torchrun(flags)
+        runs, _ = self.start_torchrun([*COMPARE, "--kv-store", "allreduce"])
         self.wait_all(runs)
         self.assertEqual(self.hashes("out-worker-0"),
-                         self.embedded_hashes(flags))
+                         self.embedded_hashes(COMPARE))
 
     def test_servers_of_their_own_and_beside_workers(self):
         flags = [*COMPARE, "--servers", "1", "--workers-serve"]
@@ -277,7 +276,7 @@ class Torchrun(PlacedTest):
         self.wait_all(runs)
         self.assertEqual({one["servers"] for one in self.summary("out-worker-0")}, {3})
         self.assertEqual(self.hashes("out-worker-0"),
-                         self.embedded_hashes([*COMPARE, "--servers", "3"]))
+                         self.embedded_hashes(COMPARE))
 
     def test_who_starts_its_own_servers_has_none_beside_workers(self):
         run = self.start([*SHORT, "--workers-serve"])
@@ -286,7 +285,7 @@ class Torchrun(PlacedTest):
 
     def test_the_store_of_torchrun_keeps_its_port(self):
         with socket.socket() as store:
-            runs, port = self.start_torchrun(SHORT, elastic=True)
+            runs, port = self.start_torchrun(self.gradients(), elastic=True)
             store.bind(("127.0.0.1", port))
             store.listen()
             self.wait_all(runs)
