@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from .errors import UsageError
+from .errors import EpochEnded, UsageError
 from .job import Job
 from .rows import rows_of
 from .store import Store
@@ -54,9 +54,16 @@ class StoreGoesOn:
         if other:
             raise UsageError(f"reconfigure with other keys than the store has: {sorted(map(str, other))}")
         given = {key: values[key] for key in known}
-        job.reconfigure()
-        self._begin(Store(job, self._type, *self._rounds))
-        self._steps.begin_again(self._store)
+        while True:
+            job.reconfigure()
+            try:
+                self._begin(Store(job, self._type, *self._rounds))
+                self._steps.begin_again(self._store)
+                return self._begin_keys(given)
+            except EpochEnded:  # another one has died, or one came that does not fit
+                continue
+
+    def _begin_keys(self, given: Mapping[Any, Any]) -> None:
         if not given:
             return
         self.init([*given], [*given.values()])

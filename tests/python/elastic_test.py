@@ -59,13 +59,15 @@ def train(options):
     kv.init(["a", "b"], [weights[:500].copy(), weights[500:].copy()])
     parts = {"a": weights[:500], "b": weights[500:]}
     kv.pull([*parts], [*parts.values()])
-    step = kv.share(0)
-    begins, errors, gaps, sizes = step, [], [], {}
+    step = begins = kv.share(0)
+    errors, gaps, sizes, is_new = [], [], {}, False
     done, waits = time.monotonic(), options.get("waits", 0)
     while step < STEPS:
         if step == LOST and who == victim and not options.get("within"):
             end(who)
         try:
+            if is_new:
+                step, is_new = kv.share(step), False
             kv.let_in()
             if step == LOST and job.num_workers < waits:  # until the other one is there
                 time.sleep(.05)
@@ -80,7 +82,7 @@ def train(options):
             assert why.retryable and isinstance(why, telegrad.PeerDied), why
             errors.append([why.exit_code, list(why.dead), str(why)])
             kv.reconfigure(parts)
-            step = kv.share(step)
+            is_new = True
             continue
         for key, part in parts.items():
             part[:] = new[key] if options.get("optimizer") else part + new[key]
@@ -297,8 +299,10 @@ class Elastic(unittest.TestCase):
         for job, code, texts in (
                 ({**secret, "elastic": 1}, 31, ("--elastic", "1:3")),
                 ({**secret, "link": "1gbit"}, 31, ("emulated link", "none", "1gbit")),
-                ({"secret": SECRET.decode() + "?"}, 30, ("secret",))):
-            out, err = self.add({"job": job}).communicate(workers.TIMEOUT_S)
+                ({"secret": SECRET.decode() + "?"}, 30, ("secret",)),
+                ({**secret, "codec": "2bit"}, 31, ("codec: ", " none", " 2bit"))):
+            options = {"codec": job.pop("codec")} if "codec" in job else {}
+            out, err = self.add({"job": job, **options}).communicate(workers.TIMEOUT_S)
             for text in texts:
                 self.assertIn(text, err)
             self.assertIn({30: "AuthenticationError", 31: "Mismatch"}[code], err)

@@ -197,6 +197,7 @@ void Roster::Seat(RosterEntry newcomer) {
   if (seat == gone_.end()) return;
   newcomer.join.wanted = seat->wanted;
   newcomer.rank = seat->wanted.rank;
+  newcomer.is_new = true;
   gone_.erase(seat);
   by_connection_[newcomer.connection] = entries_.size();
   entries_.push_back(std::move(newcomer));
@@ -399,6 +400,14 @@ std::vector<std::string> Roster::Notes() const {
     notes.push_back(worker->note);
   }
   return notes;
+}
+
+std::vector<RosterEntry*> NewcomersOf(Roster& roster) {
+  std::vector<RosterEntry*> found;
+  for (RosterEntry& entry : roster.entries()) {
+    if (entry.is_new) found.push_back(&entry);
+  }
+  return found;
 }
 
 RosterEntry* Roster::Find(ConnectionId connection) {

@@ -30,6 +30,7 @@ struct RosterEntry {
   bool is_connected = true;
   bool is_silent = false;  // longer than three heartbeats; it was logged
   bool has_left = false;
+  bool is_new = false;  // others were there before, and it is not in step yet
   bool is_dead = false;
   std::string cause;  // why it is dead
   std::optional<std::string> gathered;
@@ -133,5 +134,8 @@ class Roster {
   std::vector<JoinRecord> before_;   // who had seats before
   std::unordered_map<ConnectionId, size_t> by_connection_;  // into entries_
 };
+
+// Members that came behind the others of their epoch, and are not in step yet.
+std::vector<RosterEntry*> NewcomersOf(Roster& roster);
 
 }  // namespace telegrad

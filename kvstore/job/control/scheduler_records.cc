@@ -194,6 +194,7 @@ void SchedulerState::FinishGather(TimePoint now) {
       event.message += " has joined the job";
       return BeginEpoch(std::move(event), now);
     }
+    for (RosterEntry* newcomer : NewcomersOf(roster_)) newcomer->is_new = false;
   }
   for (RosterEntry* worker : workers) {
     const Frame frame =

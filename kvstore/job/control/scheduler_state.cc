@@ -166,6 +166,17 @@ void SchedulerState::BeginEpoch(FatalEvent why, TimePoint now) {
 
 void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
   if (phase_ != Phase::kJoining && phase_ != Phase::kRunning) return;
+  // Workers that were there before agree: who has come has other tensors or
+  // settings, and ends alone.
+  if (event.code == ExitCode::kMismatch && phase_ == Phase::kRunning) {
+    const std::vector<RosterEntry*> newcomers = NewcomersOf(roster_);
+    for (RosterEntry* each : newcomers) {
+      if (each->is_dead) continue;  // another one has told of it
+      Send(*each, AbortRecord{event});
+      MarkDead(*each, event.message, now);
+    }
+    if (!newcomers.empty()) return;
+  }
   // A launcher ends the others when one has died: that is why.
   if (event.code == ExitCode::kCancelled && has_death_) {
     has_death_ = false;

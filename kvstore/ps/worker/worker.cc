@@ -123,6 +123,8 @@ absl::StatusOr<std::vector<Key>> DistWorker::Init(
   const size_t first = tensors_.size();
   if (const absl::Status status = Add(tensors, values); !status.ok()) {
     failure_.FailJob(status);  // the others wait for us
+    // It goes on for them where one that has just come is why.
+    if (group_.options().elastic.min > 0) group_.FailOrGoOn(status);
     return status;
   }
   std::vector<Key> keys;

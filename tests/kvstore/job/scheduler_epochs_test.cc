@@ -341,6 +341,40 @@ TEST(SchedulerEpochs, ServersMayDieButNotAllAndAPartDiesWithItsWorker) {
   }
 }
 
+TEST(SchedulerEpochs, ANewcomerThatDiffersEndsAloneUntilItIsInStep) {
+  for (const bool is_in_step : {false, true}) {
+    SCOPED_TRACE(is_in_step);
+    ElasticJob job(2, 1, "1:3");
+    EXPECT_THAT(Newcomer("1:3").Come(job, 900), IsOk());
+    job.LetIn({0, 1});
+    for (const size_t member : {0, 1, 2}) {
+      EXPECT_THAT(job.JoinAgain(member), IsOk());
+    }
+    const auto say = [&](ConnectionId from, const Record& record) {
+      EXPECT_THAT(job.job().OnRecord(from, {.node = {Role::kWorker}}, record,
+                                     Clock::now()),
+                  IsOk());
+    };
+    if (is_in_step) {
+      for (const ConnectionId each : {100, 101, 900}) {
+        say(each, GatherRecord{kLettingIn, ""});
+      }
+    }
+    job.Take();
+    FatalEvent differs{.code = ExitCode::kMismatch};
+    differs.message = "w: worker/0 has 2, worker/2 has 3";
+    say(100, FailRecord{differs});
+    say(900, FailRecord{differs});
+    job.Pass(milliseconds(300));
+    auto sent = job.Take();
+    EXPECT_EQ(EventIn(sent[900]).code, ExitCode::kMismatch);
+    EXPECT_EQ(job.job().failure().has_value(), is_in_step);
+    const FatalEvent& others = EventIn(sent[100]);
+    EXPECT_EQ(others.seat, is_in_step ? -1 : 0);
+    EXPECT_NE(others.message.find(differs.message), std::string::npos);
+  }
+}
+
 TEST(SchedulerEpochs, WhoHasLeftDoesNotComeBackForOthers) {
   ElasticJob job(3, 1, "1");
   EXPECT_THAT(job.job().OnRecord(0, {.node = {Role::kWorker, 0}}, LeaveRecord{},
