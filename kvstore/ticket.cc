@@ -60,6 +60,11 @@ void AwaitRelease(WorkerGroup& group, const std::shared_ptr<Ticket::State>& of,
   }
 }
 
+void AwaitQueued(const std::shared_ptr<Ticket::State>& before) {
+  if (!before->is_queued()) return;
+  Ticket(before).WaitUntil(Clock::now() + kCancelGrace);
+}
+
 Ticket FinishedTicket(const absl::Status& status) {
   auto state = std::make_shared<Ticket::State>();
   state->Finish(status);
@@ -80,6 +85,7 @@ bool Ticket::WaitUntilQueued(TimePoint deadline) const {
   if (state_ == nullptr || state_->wait_on == nullptr) {
     return WaitUntil(deadline);
   }
+  if (state_->hurry && !state_->is_queued()) state_->hurry();
   MutexLock lock(&state_->mutex);
   while (!state_->is_done && !state_->is_under_way) {
     if (Clock::now() >= deadline) return false;
@@ -92,6 +98,7 @@ absl::Status Ticket::Wait(TimePoint deadline) const {
   if (state_ == nullptr) {
     return absl::FailedPreconditionError("a ticket of no operation");
   }
+  if (state_->hurry && !state_->is_queued()) state_->hurry();
   if (!WaitUntil(deadline)) {
     const std::string missing =
         state_->describe ? state_->describe() : "operation did not end in time";

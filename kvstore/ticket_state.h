@@ -38,6 +38,9 @@ struct Ticket::State {
   // Makes a stream of the result's device wait for it; false if that fails.
   // Called after Queued. Null: the result is on the host.
   std::function<bool(Stream stream)> wait_on = nullptr;
+  // Called when somebody waits for it, with no lock held. Null: nothing would
+  // be sooner.
+  std::function<void()> hurry = nullptr;
 
   // The first call counts.
   void Finish(const absl::Status& result);
@@ -59,6 +62,10 @@ struct Ticket::State {
 // returns when the use does.
 void AwaitRelease(WorkerGroup& group, const std::shared_ptr<Ticket::State>& of,
                   const std::function<bool(TimePoint)>& release_by);
+
+// An operation of which the end is queued on its device is over in a moment:
+// returns then, at once for others.
+void AwaitQueued(const std::shared_ptr<Ticket::State>& before);
 
 // A ticket that has ended already.
 Ticket FinishedTicket(const absl::Status& status);

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/stream.h"
 #include "topology/sums.h"
 #include "transport/transport.h"
 
@@ -87,6 +88,9 @@ using AddressExchange = std::function<absl::StatusOr<std::vector<std::string>>(
 struct CollectiveSettings {
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto;
   uint32_t tag = 0;  // the caller's; must be equal on all ranks
+  // For nccl only, of its device: the call returns once all is queued there,
+  // behind what the stream was given before. Check says what becomes of it.
+  Stream stream = {};
 };
 
 // What this rank has handed to the transport.
@@ -111,8 +115,9 @@ struct GroupTraffic {
 // same algorithm and chunk size.
 //
 // With nccl memory is that of `device`, no work on it is under way on any
-// stream when a call begins, and `timeout` is for the whole call. Sums are
-// NCCL's, which rounds and overflows in the type itself.
+// other stream than CollectiveSettings::stream when a call begins, and
+// `timeout` is for the whole call. Sums are NCCL's, which rounds and overflows
+// in the type itself.
 class Group {
  public:
   // Listens, exchanges addresses, and connects all with all, within `timeout`.
@@ -178,6 +183,9 @@ class Group {
                                  void* out, std::span<const size_t> receives,
                                  Dtype type,
                                  CollectiveSettings settings = {}) = 0;
+  // The first error of what was queued on a stream, and of ranks that it waits
+  // for. Waits for nothing.
+  virtual absl::Status Check() { return absl::OkStatus(); }
   // Returns after all ranks have called it.
   virtual absl::Status Barrier(CollectiveSettings settings = {}) = 0;
 

@@ -9,19 +9,14 @@
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
+#include "kvstore/collective/collective.h"
 #include "kvstore/engine/codec/checks.h"
-#include "kvstore/engine/codec/floats.h"
-#include "kvstore/engine/device/device_lane.h"
 #include "kvstore/job/path/job_options.h"
+#include "kvstore/nccl/meeting.h"
 #include "kvstore/optimizer.h"
 
 namespace telegrad {
 namespace {
-
-constexpr Duration kPollPause = std::chrono::microseconds(20);
-// A bucket is closed with the tensor with which it has so many elements.
-constexpr size_t kBucketElems = size_t{1} << 23;
-constexpr size_t kMostInBucket = 64;
 
 Device DeviceOf(const std::string& backend, size_t index) {
   if (backend != "nccl") return {};
@@ -40,33 +35,6 @@ TransportOptions InProcess() {
   return options;
 }
 
-// Where ranks that are threads of one process meet.
-class Meeting {
- public:
-  explicit Meeting(size_t size) : texts_(size), num_missing_(size) {}
-
-  absl::StatusOr<std::vector<std::string>> Give(size_t rank,
-                                                const std::string& text,
-                                                TimePoint deadline) {
-    MutexLock lock(&mutex_);
-    texts_[rank] = text;
-    if (--num_missing_ == 0) changed_.NotifyAll();
-    while (num_missing_ > 0) {
-      if (Clock::now() >= deadline) {
-        return absl::DeadlineExceededError("a device did not join the others");
-      }
-      changed_.WaitUntil(&mutex_, deadline);
-    }
-    return texts_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::vector<std::string> texts_ ABSL_GUARDED_BY(mutex_);
-  size_t num_missing_ ABSL_GUARDED_BY(mutex_);
-};
-
 }  // namespace
 
 GroupStore::GroupStore(const StoreOptions& options, const StoreTraits& traits,
@@ -75,7 +43,8 @@ GroupStore::GroupStore(const StoreOptions& options, const StoreTraits& traits,
       traits_(traits),
       backend_(backend),
       own_group_(group == nullptr ? MakeSoloGroup() : nullptr),
-      group_(group == nullptr ? own_group_.get() : group) {
+      group_(group == nullptr ? own_group_.get() : group),
+      schedule_(static_cast<size_t>(options.num_devices)) {
   group_->OnFailure([this](const absl::Status& why) {
     MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = why;
@@ -105,7 +74,7 @@ absl::Status GroupStore::Check(const std::string& backend, int num_devices) {
 }
 
 absl::Status GroupStore::SetCompression(const CompressionConfig& config) {
-  if (!ranks_.empty()) {
+  if (!workers_.empty()) {
     return absl::FailedPreconditionError("SetCompression after Init");
   }
   if (config.nonfinite == NonFinitePolicy::kZero) {
@@ -129,7 +98,7 @@ absl::Status GroupStore::SetCompression(const CompressionConfig& config) {
 absl::Status GroupStore::SetOptimizer(const OptimizerConfig& config) {
   RETURN_IF_ERROR(CheckOptimizer(config));
   if (config.update_on == UpdateOn::kWorker) {
-    if (!ranks_.empty()) return CheckOptimizerChange(optimizer_, config);
+    if (!workers_.empty()) return CheckOptimizerChange(optimizer_, config);
     optimizer_ = config;
     return absl::OkStatus();
   }
@@ -138,58 +107,44 @@ absl::Status GroupStore::SetOptimizer(const OptimizerConfig& config) {
                    " runs no optimizer: run it on the devices"));
 }
 
-absl::Status GroupStore::OpenRank(size_t index,
-                                  const AddressExchange& exchange) {
-  Rank& rank = *ranks_[index];
-  std::string why_not;
-  rank.device = places_[index];
-  rank.queue = kernels::MakeDeviceQueue(rank.device, &why_not);
-  if (rank.queue == nullptr) return absl::UnavailableError(why_not);
-  rank.kernels = rank.device.kind == DeviceKind::kCuda
-                     ? kernels::CudaKernels(rank.device.ordinal, &why_not)
-                     : &kernels::CpuKernels();
-  if (rank.kernels == nullptr) return absl::UnavailableError(why_not);
-  rank.stream = rank.queue->MakeStream(0);
-  rank.copied = rank.queue->MakeEvent();
-  rank.stats =
-      rank.queue->MakeMemory(kMostInBucket * sizeof(EncodeStats), rank.stream);
-  if (rank.stats.size() == 0) {
-    return DeviceOutOfMemory(rank.queue->TakeError());
-  }
-  rank.seen =
-      kernels::HostMemory(*rank.queue, kMostInBucket * sizeof(EncodeStats));
-  const GroupOptions options = {.backend = backend_,
-                                .transport = InProcess(),
-                                .rank = static_cast<int>(index),
-                                .world_size = options_.num_devices,
-                                .timeout = group_->options().operation_timeout,
-                                .device = rank.device.ordinal};
-  ASSIGN_OR_RETURN(rank.members, Group::Make(options, exchange));
-  return absl::OkStatus();
-}
-
 // All devices meet each other, so that each needs a thread from here on.
 absl::Status GroupStore::Open() {
   const auto count = static_cast<size_t>(options_.num_devices);
   Meeting meeting(count);
   std::vector<absl::Status> opened(count);
-  for (size_t i = 0; i < count; ++i) ranks_.push_back(std::make_unique<Rank>());
   for (size_t i = 0; i < count; ++i) {
-    ranks_[i]->thread = StartThread([this, i, &meeting, &opened] {
-      opened[i] = OpenRank(i, [&](const std::string& mine, TimePoint deadline) {
-        return meeting.Give(i, mine, deadline);
-      });
+    workers_.push_back(std::make_unique<Worker>());
+    workers_[i]->schedule = &schedule_;
+    workers_[i]->index = i;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    workers_[i]->thread = StartThread([this, i, &meeting, &opened] {
+      const GroupOptions options = {
+          .backend = backend_,
+          .transport = InProcess(),
+          .rank = static_cast<int>(i),
+          .world_size = options_.num_devices,
+          .timeout = group_->options().operation_timeout,
+          .device = places_[i].ordinal};
+      auto made = GroupDevice::Make(
+          options, places_[i], optimizer_,
+          nonfinite_ == NonFinitePolicy::kError,
+          [&meeting, i](const std::string& mine, TimePoint deadline) {
+            return meeting.Give(i, mine, deadline);
+          });
+      opened[i] = made.status();
+      if (made.ok()) workers_[i]->device = *std::move(made);
     });
   }
-  for (const auto& rank : ranks_) rank->thread.join();
+  for (const auto& worker : workers_) worker->thread.join();
   for (size_t i = 0; i < count; ++i) {
     if (opened[i].ok()) continue;
-    ranks_.clear();
+    workers_.clear();
     return absl::Status(opened[i].code(),
                         absl::StrCat("device ", i, ": ", opened[i].message()));
   }
-  for (size_t i = 0; i < count; ++i) {
-    ranks_[i]->thread = StartThread([this, i] { RunRank(i); });
+  for (const auto& worker : workers_) {
+    worker->thread = StartThread([this, &worker = *worker] { Run(worker); });
   }
   return absl::OkStatus();
 }
@@ -210,34 +165,28 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
     }
   }
   RETURN_IF_ERROR(CheckPlaces(tensors, options_.num_devices));
-  if (ranks_.empty()) RETURN_IF_ERROR(ChoosePlaces(tensors));
+  if (workers_.empty()) RETURN_IF_ERROR(ChoosePlaces(tensors));
   for (const TensorSpec& spec : tensors) RETURN_IF_ERROR(CheckSpec(spec));
-  if (ranks_.empty()) RETURN_IF_ERROR(Open());
+  if (workers_.empty()) RETURN_IF_ERROR(Open());
+  std::vector<std::unique_ptr<GroupTensor>> added;
+  for (const TensorSpec& spec : tensors) {
+    added.push_back(std::make_unique<GroupTensor>());
+    added.back()->spec = spec;
+    added.back()->spec.devices = places_;
+  }
+  for (const auto& worker : workers_) {
+    RETURN_IF_ERROR(worker->device->Place(added));
+  }
   std::vector<Key> keys;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    auto tensor = std::make_unique<Tensor>();
-    tensor->spec = tensors[i];
-    tensor->spec.devices.clear();
-    for (const auto& rank : ranks_) {
-      tensor->spec.devices.push_back(rank->device);
-    }
-    for (const auto& rank : ranks_) {
-      if (tensors[i].num_elems == 0) break;
-      tensor->values.push_back(
-          rank->queue->MakeMemory(4 * tensors[i].num_elems, rank->stream));
-      if (tensor->values.back().size() > 0) continue;
-      return DeviceOutOfMemory(absl::StrCat("tensor ", tensors[i].name, ": ",
-                                            rank->queue->TakeError()));
-    }
-    names_.insert(tensors[i].name);
-    {
-      MutexLock lock(&mutex_);
-      keys.push_back(static_cast<Key>(tensors_.size()));
-      tensors_.push_back(std::move(tensor));
-    }
-    if (values.empty()) continue;
+  for (auto& tensor : added) {
+    names_.insert(tensor->spec.name);
+    MutexLock lock(&mutex_);
+    keys.push_back(static_cast<Key>(tensors_.size()));
+    tensors_.push_back(std::move(tensor));
+  }
+  for (size_t i = 0; i < tensors.size() && !values.empty(); ++i) {
     RETURN_IF_ERROR(
-        Broadcast(keys.back(), 0, values.subspan(i * devices, devices), 0)
+        Broadcast(keys[i], 0, values.subspan(i * devices, devices), 0)
             .Wait(Clock::now() + group_->options().operation_timeout));
   }
   return keys;
@@ -283,258 +232,106 @@ absl::Status GroupStore::CheckSpec(const TensorSpec& spec) const {
 
 Ticket GroupStore::PushPull(Key key, TensorViews grads, TensorViews outs,
                             int priority) {
-  return Start(Kind::kPushPull, key, grads, outs, priority);
+  return Start(GroupKind::kPushPull, key, grads, outs, priority);
 }
 
 Ticket GroupStore::Push(Key key, TensorViews grads, int priority) {
-  return Start(Kind::kPush, key, grads, {}, priority);
+  return Start(GroupKind::kPush, key, grads, {}, priority);
 }
 
 Ticket GroupStore::Pull(Key key, TensorViews outs, int priority) {
-  return Start(Kind::kPull, key, {}, outs, priority);
+  return Start(GroupKind::kPull, key, {}, outs, priority);
 }
 
 Ticket GroupStore::Broadcast(Key key, int root, TensorViews values,
                              int priority) {
   const absl::Status status = CheckRoot(root, 1);
   if (!status.ok()) return FinishedTicket(status);
-  return Start(Kind::kBroadcast, key, values, values, priority);
+  return Start(GroupKind::kBroadcast, key, values, values, priority);
 }
 
-Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,
+Ticket GroupStore::Start(GroupKind kind, Key key, TensorViews grads,
                          TensorViews outs, int priority) {
-  MutexLock lock(&mutex_);
-  if (!failure_.ok()) return FinishedTicket(failure_);
-  absl::Status status = CheckKey(key, tensors_.size());
-  if (!status.ok()) return FinishedTicket(status);
-  Tensor& tensor = *tensors_[key];
-  if (kind != Kind::kPull) {
+  const absl::StatusOr<GroupTensor*> found = FindTensor(key);
+  if (!found.ok()) return FinishedTicket(found.status());
+  GroupTensor& tensor = **found;
+  absl::Status status;
+  if (kind != GroupKind::kPull) {
     status = CheckViews(tensor.spec, grads, options_.num_devices);
   }
-  if (kind != Kind::kPush) {
+  if (kind != GroupKind::kPush) {
     status.Update(CheckViews(tensor.spec, outs, options_.num_devices));
   }
-  status.Update(CheckTurn(tensor.spec, kind == Kind::kPull && !tensor.has_value,
-                          tensor.active != nullptr));
   if (!status.ok()) return FinishedTicket(status);
-  if (tensor.spec.num_elems == 0) {
-    tensor.has_value = true;
-    return FinishedTicket(absl::OkStatus());
-  }
-  auto op = std::make_shared<Op>();
+  schedule_.AwaitQueued(tensor);
+  const std::shared_ptr<GroupOp> op = MakeOp(tensor);
   op->kind = kind;
-  op->key = key;
   op->priority = priority;
   op->grads.assign(grads.begin(), grads.end());
   op->outs.assign(outs.begin(), outs.end());
-  op->devices_left = ranks_.size();
+  op->Record();
+  status = schedule_.Add(op);
+  return status.ok() ? Ticket(op->ticket) : FinishedTicket(status);
+}
+
+absl::StatusOr<GroupTensor*> GroupStore::FindTensor(Key key) {
+  MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(CheckKey(key, tensors_.size()));
+  return tensors_[key].get();
+}
+
+std::shared_ptr<GroupOp> GroupStore::MakeOp(GroupTensor& tensor) const {
+  std::vector<DeviceLane*> lanes;
+  for (const auto& worker : workers_) lanes.push_back(&worker->device->lane());
+  auto op = std::make_shared<GroupOp>(std::move(lanes));
+  op->tensor = &tensor;
   op->ticket = std::make_shared<Ticket::State>();
-  op->ticket->describe = [name = tensor.spec.name] {
+  Ticket::State& ticket = *op->ticket;
+  ticket.describe = [name = tensor.spec.name] {
     return absl::StrCat("operation on tensor ", name, " did not end in time");
   };
-  op->ticket->release = [this, weak = std::weak_ptr(op)] {
-    if (const auto live = weak.lock()) Release(live);
+  // An operation that is no more is over, and so may be the store.
+  const std::weak_ptr<GroupOp> weak = op;
+  GroupSchedule* const schedule = workers_[0]->schedule;
+  ticket.release = [schedule, weak] {
+    if (const auto live = weak.lock()) schedule->Release(live);
   };
-  tensor.active = op;
-  waiting_.push_back(op);
-  changed_.NotifyAll();
-  return Ticket(op->ticket);
+  ticket.hurry = [schedule, weak] {
+    if (const auto live = weak.lock()) schedule->Hurry();
+  };
+  ticket.wait_on = [weak](Stream stream) {
+    const auto live = weak.lock();
+    return live == nullptr || live->WaitOn(stream);
+  };
+  return op;
 }
 
-// Whether there was anything to begin: of what waits, the most urgent, for all
-// devices alike, as collectives come in one order.
-bool GroupStore::BeginNext() {
-  if (waiting_.empty()) return false;
-  absl::c_stable_sort(waiting_, [](const auto& a, const auto& b) {
-    return a->priority > b->priority;
-  });
-  const Kind kind = waiting_.front()->kind;
-  const size_t most = kind == Kind::kBroadcast ? 1 : kMostInBucket;
-  Bucket bucket;
-  size_t num_elems = 0;
-  for (const auto& op : waiting_) {
-    const bool fits = bucket.size() < most && num_elems < kBucketElems;
-    if (op->kind != kind || !fits) break;
-    num_elems += tensors_[op->key]->spec.num_elems;
-    bucket.push_back(op);
-  }
-  waiting_.erase(waiting_.begin(),
-                 waiting_.begin() + static_cast<ptrdiff_t>(bucket.size()));
-  for (const auto& rank : ranks_) rank->buckets.push_back(bucket);
-  ++num_buckets_;
-  changed_.NotifyAll();
-  return true;
-}
-
-// What has not begun does nothing; what has is waited for.
-void GroupStore::Release(const std::shared_ptr<Op>& op) {
-  const TimePoint deadline = Clock::now() + kCancelGrace;
-  MutexLock lock(&mutex_);
-  if (!op->has_begun) {
-    op->is_cancelled = true;
-    return;
-  }
-  while (op->devices_left > 0 && Clock::now() < deadline) {
-    changed_.WaitUntil(&mutex_, deadline);
-  }
-}
-
-void GroupStore::RunRank(size_t index) {
-  Rank& rank = *ranks_[index];
-  for (;;) {
-    std::vector<Turn> turns;
-    {
-      MutexLock lock(&mutex_);
-      while (rank.buckets.empty() && !BeginNext() && !is_closed_) {
-        changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(60));
-      }
-      if (rank.buckets.empty()) break;
-      for (const auto& op : rank.buckets.front()) {
-        turns.push_back({op, tensors_[op->key].get()});
-        op->has_begun = !op->is_cancelled;
-        if (op->has_begun) continue;
-        turns.back().status = absl::CancelledError("cancelled before it began");
-      }
-      rank.buckets.pop_front();
+void GroupStore::Run(Worker& worker) {
+  GroupDevice& device = *worker.device;
+  const kernels::DeviceScope scope(device.lane().device());
+  const auto wake = [](void* whom) {
+    const auto* const woken = static_cast<const Worker*>(whom);
+    woken->schedule->Wake(woken->index);
+  };
+  for (bool is_over = false; !is_over;) {
+    const std::shared_ptr<GroupBucket> next =
+        schedule_.Next(worker.index, device.is_idle(), &is_over);
+    if (next != nullptr && device.Queue(next, wake, &worker)) {
+      schedule_.Queued(*next);
     }
-    RunBucket(index, turns);
-    for (const Turn& turn : turns) EndPart(turn.op, turn.status);
+    while (const auto ended = device.TakeEnded()) {
+      const absl::Status status =
+          schedule_.End(*ended->bucket, ended->statuses);
+      if (!status.ok()) group_->Fail(status);
+    }
   }
   // The others may still need what this one has sent.
-  rank.members->Barrier().IgnoreError();
-  rank.members.reset();
-}
-
-// What the device or the group cannot do is the end of all.
-void GroupStore::RunBucket(size_t index, std::vector<Turn>& turns) {
-  const kernels::DeviceScope scope(ranks_[index]->device);
-  std::vector<Turn*> running;
-  for (Turn& turn : turns) {
-    if (turn.status.ok()) running.push_back(&turn);
-  }
-  if (running.empty()) return;
-  absl::Status status;
-  if (!running[0]->op->grads.empty()) status = Sum(index, running);
-  if (status.ok()) status = GiveResults(index, running);
-  for (Turn* const turn : running) turn->status.Update(status);
-}
-
-absl::Status GroupStore::GiveResults(size_t index,
-                                     std::span<Turn* const> turns) {
-  Rank& rank = *ranks_[index];
-  bool has_results = false;
-  for (const Turn* const turn : turns) {
-    const Op& op = *turn->op;
-    if (!turn->status.ok() || op.outs.empty()) continue;
-    has_results = true;
-    RETURN_IF_ERROR(Follow(rank, op.outs[index].stream));
-    Narrow(*rank.kernels, turn->tensor->values[index].as<float>(),
-           turn->tensor->spec.num_elems, op.outs[index].bytes,
-           turn->tensor->spec.dtype, rank.stats.as<EncodeStats>(), rank.stream);
-  }
-  return has_results ? Await(rank) : absl::OkStatus();
-}
-
-// All take part in the sum before one of them says that its gradient is none,
-// else the others would wait for it.
-absl::Status GroupStore::Sum(size_t index, std::span<Turn* const> turns) {
-  Rank& rank = *ranks_[index];
-  const bool is_broadcast = turns[0]->op->kind == Kind::kBroadcast;
-  const bool counts = nonfinite_ == NonFinitePolicy::kError && !is_broadcast;
-  auto* const seen = rank.seen.as<EncodeStats>();
-  std::fill_n(seen, kMostInBucket, EncodeStats{});
-  if (counts) {
-    rank.queue->Copy(rank.stats.view(), rank.seen.view(), rank.stream);
-  }
-  std::vector<Group::Part> parts;
-  for (const Turn* const turn : turns) {
-    const TensorView& grad = turn->op->grads[index];
-    const size_t count = turn->tensor->spec.num_elems;
-    auto* const floats = turn->tensor->values[index].as<float>();
-    RETURN_IF_ERROR(Follow(rank, grad.stream));
-    Widen(*rank.kernels, grad.bytes, turn->tensor->spec.dtype, count, floats,
-          rank.stream);
-    if (counts) {
-      rank.kernels->count_nonfinite(floats, count,
-                                    rank.stats.as<EncodeStats>() + parts.size(),
-                                    rank.stream);
-    }
-    parts.push_back({floats, count});
-  }
-  if (counts) {
-    rank.queue->Copy(rank.seen.view(), rank.stats.view(), rank.stream);
-  }
-  RETURN_IF_ERROR(Await(rank));
-  if (is_broadcast) {
-    return rank.members->Broadcast(parts[0].data, parts[0].count,
-                                   Dtype::kFloat32, 0);
-  }
-  RETURN_IF_ERROR(
-      rank.members->AllreduceAll(parts, Dtype::kFloat32, ReduceOp::kSum));
-  for (size_t i = 0; i < turns.size(); ++i) {
-    const Tensor& tensor = *turns[i]->tensor;
-    if (counts && seen[i].num_nonfinite > 0) {
-      turns[i]->status = NonFiniteError(absl::StrCat("device/", index),
-                                        static_cast<int>(index), tensor.spec,
-                                        tensor.num_rounds, seen[i]);
-      continue;
-    }
-    ScaleResult(optimizer_, *rank.kernels, parts[i].count,
-                static_cast<float*>(parts[i].data), rank.stream);
-  }
-  return absl::OkStatus();
-}
-
-// A GPU's stream without a handle is its default one, which has work, too.
-absl::Status GroupStore::Follow(Rank& rank, Stream before) {
-  if (rank.queue->Record(rank.copied, before) &&
-      rank.queue->WaitOn(rank.stream, rank.copied)) {
-    return absl::OkStatus();
-  }
-  return DeviceFault(rank.queue->TakeError());
-}
-
-absl::Status GroupStore::Await(Rank& rank) {
-  kernels::DeviceQueue& queue = *rank.queue;
-  using State = kernels::DeviceQueue::State;
-  const TimePoint deadline = Clock::now() + group_->options().operation_timeout;
-  State state = queue.Record(rank.copied, rank.stream) ? queue.Poll(rank.copied)
-                                                       : State::kFailed;
-  while (state == State::kRunning && Clock::now() < deadline) {
-    std::this_thread::sleep_for(kPollPause);
-    state = queue.Poll(rank.copied);
-  }
-  if (state == State::kRunning) {
-    return absl::DeadlineExceededError("a device did not end in time");
-  }
-  const std::string error = queue.TakeError();
-  if (state == State::kPassed && error.empty()) return absl::OkStatus();
-  return DeviceFault(error);
-}
-
-void GroupStore::EndPart(const std::shared_ptr<Op>& op,
-                         const absl::Status& status) {
-  absl::Status result;
-  bool is_failure = false;
-  {
-    MutexLock lock(&mutex_);
-    op->status.Update(status);
-    if (--op->devices_left > 0) return;
-    result = op->status;
-    Tensor& tensor = *tensors_[op->key];
-    tensor.active = nullptr;
-    if (result.ok()) tensor.has_value = true;
-    tensor.num_rounds += op->kind == Kind::kPush || op->kind == Kind::kPushPull;
-    is_failure = !result.ok() && op->has_begun;
-    changed_.NotifyAll();
-  }
-  op->ticket->Finish(result);
-  if (is_failure) group_->Fail(result);
+  device.Close();
 }
 
 StoreStats GroupStore::stats() const {
-  MutexLock lock(&mutex_);
-  return {.num_frames = num_buckets_};
+  return {.num_frames = schedule_.num_buckets()};
 }
 
 absl::Status GroupStore::SetCodec(Key key, int) {
@@ -568,9 +365,9 @@ void GroupStore::Close() {
     if (failure_.ok()) {
       failure_ = absl::FailedPreconditionError("the store is closed");
     }
-    changed_.NotifyAll();
   }
-  for (const auto& rank : ranks_) rank->thread.join();
+  schedule_.Close();
+  for (const auto& worker : workers_) worker->thread.join();
   group_->Leave();
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <deque>
-#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -10,12 +8,10 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "kernels/device_queue.h"
-#include "kernels/dispatch.h"
-#include "kernels/encode_stats.h"
-#include "kvstore/collective/collective.h"
 #include "kvstore/kvstore.h"
-#include "kvstore/ticket_state.h"
+#include "kvstore/nccl/group_device.h"
+#include "kvstore/nccl/group_op.h"
+#include "kvstore/nccl/group_schedule.h"
 
 namespace telegrad {
 
@@ -23,9 +19,9 @@ namespace telegrad {
 // `nccl`. Views are memory of these devices. Sums are dense, of float32 and the
 // group's, in its order; nothing is encoded and no optimizer runs. A gradient
 // that is not finite ends the job, where the policy says so. Each device
-// has a thread that does one bucket of operations after the other, all in the
-// same order: what waits together is summed by one call of the group.
-// Public methods are thread-safe after Init.
+// has a thread that queues one bucket of operations after the other, all in the
+// same order: what waits together is summed by one call of the group. Public
+// methods are thread-safe after Init.
 class GroupStore : public KVStore, private CodecControl {
  public:
   // Backend "nccl" uses the GPUs of the first tensors, or GPUs 0 to num_devices
@@ -60,67 +56,22 @@ class GroupStore : public KVStore, private CodecControl {
   std::vector<TensorReport> Report() const override;
 
  private:
-  enum class Kind : uint8_t { kPush, kPull, kPushPull, kBroadcast };
-  // One operation on one tensor, which every device's thread takes part in.
-  struct Op {
-    Kind kind = Kind::kPush;
-    Key key = 0;
-    int priority = 0;
-    std::vector<TensorView> grads = {};  // by device; none: nothing is pushed
-    std::vector<TensorView> outs = {};   // by device
-    // The store's mutex guards the members below.
-    bool has_begun = false;
-    bool is_cancelled = false;
-    size_t devices_left = 0;
-    absl::Status status = {};
-    std::shared_ptr<Ticket::State> ticket = nullptr;
-  };
-  // Operations of one kind; a broadcast goes alone.
-  using Bucket = std::vector<std::shared_ptr<Op>>;
-  struct Tensor {
-    TensorSpec spec = {};
-    std::vector<Buffer> values = {};  // float32 by device; its thread's
-    uint64_t num_rounds = 0;  // changes while no device runs an operation
-    bool has_value = false;   // guarded by mutex_
-    std::shared_ptr<Op> active = nullptr;  // guarded by mutex_
-  };
-  // An operation on one device.
-  struct Turn {
-    std::shared_ptr<Op> op = nullptr;
-    Tensor* tensor = nullptr;
-    absl::Status status = {};
-  };
-  // What a device's thread has.
-  struct Rank {
-    Device device = {};
-    std::unique_ptr<kernels::DeviceQueue> queue = nullptr;
-    const kernels::KernelTable* kernels = nullptr;
-    Stream stream = {};
-    Event copied = {};
-    Buffer stats = {};  // memory for kernels, by operation of a bucket
-    Buffer seen = {};   // `stats` on the host
-    std::unique_ptr<Group> members = nullptr;
-    std::deque<Bucket> buckets = {};  // guarded by the mutex
+  // A device, and the thread that has it.
+  struct Worker {
+    GroupSchedule* schedule = nullptr;
+    size_t index = 0;
+    std::unique_ptr<GroupDevice> device = nullptr;
     std::thread thread = {};
   };
 
   absl::Status Open();
-  absl::Status OpenRank(size_t index, const AddressExchange& exchange);
   absl::Status ChoosePlaces(std::span<const TensorSpec> tensors);
   absl::Status CheckSpec(const TensorSpec& spec) const;
-  Ticket Start(Kind kind, Key key, TensorViews grads, TensorViews outs,
+  Ticket Start(GroupKind kind, Key key, TensorViews grads, TensorViews outs,
                int priority);
-  bool BeginNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Release(const std::shared_ptr<Op>& op);
-  void RunRank(size_t index);
-  void RunBucket(size_t index, std::vector<Turn>& turns);
-  absl::Status Sum(size_t index, std::span<Turn* const> turns);
-  absl::Status GiveResults(size_t index, std::span<Turn* const> turns);
-  // What is queued from now on comes after what `before` has been given.
-  absl::Status Follow(Rank& rank, Stream before);
-  // Until all that was queued has happened on the device.
-  absl::Status Await(Rank& rank);
-  void EndPart(const std::shared_ptr<Op>& op, const absl::Status& status);
+  absl::StatusOr<GroupTensor*> FindTensor(Key key);
+  std::shared_ptr<GroupOp> MakeOp(GroupTensor& tensor) const;
+  void Run(Worker& worker);
 
   const StoreOptions options_;
   const StoreTraits traits_;
@@ -129,16 +80,14 @@ class GroupStore : public KVStore, private CodecControl {
   WorkerGroup* const group_;
   OptimizerConfig optimizer_;                            // before Init
   NonFinitePolicy nonfinite_ = NonFinitePolicy::kError;  // before Init
-  std::vector<Device> places_;                           // by rank
+  std::vector<Device> places_;                           // by device
   std::set<std::string> names_;                          // Init
-  std::vector<std::unique_ptr<Rank>> ranks_;             // by device
 
+  // Devices and what they own outlive who uses them.
   mutable Mutex mutex_;
-  CondVar changed_;
-  std::vector<std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
-  // What no device has begun, in the order in which it came.
-  std::vector<std::shared_ptr<Op>> waiting_ ABSL_GUARDED_BY(mutex_);
-  int64_t num_buckets_ ABSL_GUARDED_BY(mutex_) = 0;
+  GroupSchedule schedule_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // by device
+  std::vector<std::unique_ptr<GroupTensor>> tensors_ ABSL_GUARDED_BY(mutex_);
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };

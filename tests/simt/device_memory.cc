@@ -115,9 +115,12 @@ bool FreeDevice(void* memory) {
   return munmap(memory, bytes + PageBytes()) == 0;
 }
 
-bool IsDevice(const void* pointer) {
+bool IsDevice(const void* pointer) { return DeviceOf(pointer) >= 0; }
+
+int DeviceOf(const void* pointer) {
   const std::lock_guard<std::mutex> lock(Mutex());
-  return PagesOf(pointer) != nullptr;
+  const auto* const found = PagesOf(pointer);
+  return found == nullptr ? -1 : found->second.device;
 }
 
 bool AddHost(const void* memory, size_t size) {

@@ -33,6 +33,8 @@ void* AllocateDevice(int device, size_t size);
 // Whether it was one.
 bool FreeDevice(void* memory);
 bool IsDevice(const void* pointer);
+// -1: it is not a device's.
+int DeviceOf(const void* pointer);
 
 constexpr int kPoison = 0xA5;
 

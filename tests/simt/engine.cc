@@ -162,20 +162,36 @@ void Engine::RunUntil(Lock& lock, const std::function<bool()>& is_over) {
     if (RunOne(lock)) continue;
     const bool is_busy =
         holds_kernels_ ||
-        std::any_of(streams_.begin(), streams_.end(),
-                    [](const auto& stream) { return stream->is_busy; });
+        std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) {
+          const auto* const after =
+              stream->work.empty() ? nullptr : stream->work.front().after.get();
+          return stream->is_busy || (after != nullptr && after->is_promised);
+        });
     if (!is_busy) Fail("a stream waits for an event that nothing will pass");
     changed_.wait(lock);
   }
 }
 
+void Engine::Pass(EventState& event) {
+  const Lock lock(mutex_);
+  event.pending.clear();
+  changed_.notify_all();
+}
+
+bool Engine::RunSome(Lock& lock, const std::function<bool()>& is_over) {
+  for (uint64_t i = 1 + Random(3); i > 0 && !is_over(); --i) RunOne(lock);
+  return is_over();
+}
+
 bool Engine::Poll(EventState& event) {
   Lock lock(mutex_);
-  const auto is_passed = [&event] {
-    return event.pending.count(event.last) == 0;
-  };
-  for (uint64_t i = 1 + Random(3); i > 0 && !is_passed(); --i) RunOne(lock);
-  return is_passed();
+  return RunSome(lock, [&] { return event.pending.count(event.last) == 0; });
+}
+
+bool Engine::Poll(const StreamState* stream) {
+  Lock lock(mutex_);
+  return RunSome(lock,
+                 [&] { return stream->work.empty() && !stream->is_busy; });
 }
 
 void Engine::Finish(const StreamState* stream) {

@@ -19,6 +19,7 @@ struct EventState {
   const int device;
   uint64_t last = 0;  // record
   bool is_captured = false;
+  bool is_promised = false;    // passed by somebody else than a stream
   std::set<uint64_t> pending;  // records that have not been passed
   std::chrono::steady_clock::time_point passed;
 };
@@ -63,8 +64,13 @@ class Engine {
   void Record(StreamState* stream, const std::shared_ptr<EventState>& event);
   void WaitFor(StreamState* stream, const std::shared_ptr<EventState>& event);
 
-  // Runs something, then says whether the last record has been passed.
+  // An event that is promised has been passed.
+  void Pass(EventState& event);
+
+  // Runs something, then says whether the last record has been passed, or all
+  // work of the stream is done.
   bool Poll(EventState& event);
+  bool Poll(const StreamState* stream);
   void Finish(const StreamState* stream);
   void Finish(const EventState& event);
   void FinishDevice(int device);
@@ -78,6 +84,7 @@ class Engine {
   void Push(StreamState* stream, Work work, Lock& lock);
   bool IsBlocked(const StreamState& stream) const;
   bool RunOne(Lock& lock);  // false: nothing can run now
+  bool RunSome(Lock& lock, const std::function<bool()>& is_over);
   void RunUntil(Lock& lock, const std::function<bool()>& is_over);
   uint64_t Random(uint64_t below);
   bool HasHostCalls() const;

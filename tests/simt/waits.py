@@ -14,9 +14,7 @@ import sys
 import tempfile
 
 # Calls of DeviceQueue::WaitOn in these files.
-SITES = {"kvstore/engine/device/device_lane.cc": 8, "kvstore/nccl/group_store.cc": 1}
-# Needs two GPUs and NCCL.
-NOT_EMULATED = {"kvstore/nccl/group_store.cc"}
+SITES = {"kvstore/engine/device/device_lane.cc": 8}
 # Makes a thread look early, and nothing more: it asks events.
 ONLY_WAKES = "DeviceLane6Notify"
 FILTER = "--gtest_filter=DevicesOnAGpu.*:SimtStoreOrder.*"
@@ -59,7 +57,7 @@ def main(root, program):
         assert not is_red(program, 3, TELEGRAD_SIMT_WAITS=path), "red with all waits"
         with open(path, encoding="utf-8") as file:
             sites = [line.split() for line in file]
-    emulated = sum(count for path, count in SITES.items() if path not in NOT_EMULATED)
+    emulated = sum(SITES.values())
     places = "".join(f"\n  {site} {name}" for site, name in sites)
     assert len(sites) >= emulated, f"{emulated} waits, of which tests reach{places}"
     needless = []

@@ -16,25 +16,6 @@ namespace {
 // Between two looks at the GPU, once it takes longer.
 constexpr Duration kLongestNap = std::chrono::microseconds(200);
 
-// Time since the first look that found a rank gone.
-class LostPeers {
- public:
-  // Ranks that are done may leave while others still work, so a lost rank is an
-  // error only when the others do not end soon after it.
-  absl::Status Check(const Mesh& mesh, TimePoint now) {
-    for (int rank = 0; rank < mesh.world_size(); ++rank) {
-      const absl::Status status = mesh.CheckPeer(rank);
-      if (status.ok()) continue;
-      if (since_ == TimePoint()) since_ = now;
-      return now - since_ < kCloseGrace ? absl::OkStatus() : status;
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  TimePoint since_ = {};
-};
-
 // Everything by value: it may outlive the communicator.
 void EndNow(Library library, int device, ncclComm_t communicator,
             cudaStream_t stream, bool is_whole) {
@@ -58,6 +39,16 @@ void EndNow(Library library, int device, ncclComm_t communicator,
 }
 
 }  // namespace
+
+absl::Status LostPeers::Check(const Mesh& mesh, TimePoint now) {
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const absl::Status status = mesh.CheckPeer(rank);
+    if (status.ok()) continue;
+    if (since_ == TimePoint()) since_ = now;
+    return now - since_ < kCloseGrace ? absl::OkStatus() : status;
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckDevice(const Library& library, int device) {
   int num_devices = 0;
@@ -121,18 +112,29 @@ absl::Status Communicator::Init(Mesh& mesh, const ncclUniqueId& id) {
   return absl::OkStatus();
 }
 
-absl::Status Communicator::Run(Mesh& mesh, const Issue& issue) {
+absl::Status Communicator::Run(Mesh& mesh, const Issue& issue,
+                               cudaStream_t stream) {
   if (!is_whole_) {
     return absl::FailedPreconditionError("nccl: the communicator has ended");
   }
   const kernels::DeviceScope scope({DeviceKind::kCuda, device_});
-  const ncclResult_t result = issue(communicator_, stream_);
+  lost_ = {};
+  const ncclResult_t result =
+      issue(communicator_, stream == nullptr ? stream_ : stream);
   if (result != ncclInProgress) {
     RETURN_IF_ERROR(FromNccl(library_, result, "handing a collective over"));
   }
   // Before that nothing may be asked of the stream.
   RETURN_IF_ERROR(Await(mesh, "NCCL to begin", [this] { return IsReady(); }));
+  if (stream != nullptr) return absl::OkStatus();
   return Await(mesh, "its GPU to finish", [this] { return IsStreamDone(); });
+}
+
+absl::Status Communicator::Check(Mesh& mesh) {
+  const TimePoint now = Clock::now();
+  RETURN_IF_ERROR(IsReady().status());
+  RETURN_IF_ERROR(mesh.Listen(now));
+  return lost_.Check(mesh, now);
 }
 
 absl::Status Communicator::Await(Mesh& mesh, const std::string& what,

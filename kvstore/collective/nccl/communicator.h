@@ -14,6 +14,17 @@ namespace telegrad::collective {
 // device, InvalidArgument names those that there are.
 absl::Status CheckDevice(const Library& library, int device);
 
+// Time since the first look that found a rank gone.
+class LostPeers {
+ public:
+  // Ranks that are done may leave while others still work, so a lost rank is an
+  // error only when the others do not end soon after it.
+  absl::Status Check(const Mesh& mesh, TimePoint now);
+
+ private:
+  TimePoint since_ = {};
+};
+
 // An NCCL communicator that does not block, and a stream. Whoever waits listens
 // to the mesh too: what other ranks say and whether they live. Errors are for
 // Mesh::Fail, after Abort.
@@ -28,9 +39,12 @@ class Communicator {
   int device() const { return device_; }
   // Connects all ranks of `mesh`.
   absl::Status Init(Mesh& mesh, const ncclUniqueId& id);
-  // Hands `issue` to NCCL and returns when the GPU has done it.
+  // Hands `issue` to NCCL and returns when the GPU has done it; with a stream
+  // of the caller's when it is queued there.
   using Issue = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
-  absl::Status Run(Mesh& mesh, const Issue& issue);
+  absl::Status Run(Mesh& mesh, const Issue& issue, cudaStream_t stream);
+  // What has become of all that was queued so far.
+  absl::Status Check(Mesh& mesh);
   // Ends what runs on the GPU. Nothing can be run afterwards.
   void Abort();
 
@@ -47,6 +61,7 @@ class Communicator {
   cudaStream_t stream_ = nullptr;
   ncclComm_t communicator_ = nullptr;
   bool is_whole_ = false;
+  LostPeers lost_;  // since the last Run
 };
 
 }  // namespace telegrad::collective

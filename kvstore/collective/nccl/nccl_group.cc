@@ -27,6 +27,10 @@ size_t Sum(std::span<const size_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), size_t{0});
 }
 
+cudaStream_t StreamOf(const CollectiveSettings& settings) {
+  return static_cast<cudaStream_t>(settings.stream.handle);
+}
+
 // Calls that NCCL takes as one; the first error of any.
 class Together {
  public:
@@ -192,7 +196,8 @@ absl::Status NcclGroup::Run(const Signature& signature,
   const Mesh::Turn turn(*mesh_);
   RETURN_IF_ERROR(Compare(signature, settings));
   if (signature.count == 0) return absl::OkStatus();
-  const absl::Status status = communicator_.Run(*mesh_, issue);
+  const absl::Status status =
+      communicator_.Run(*mesh_, issue, StreamOf(settings));
   return status.ok() ? status : Fail(status);
 }
 
@@ -365,9 +370,11 @@ absl::Status NcclGroup::Alltoallv(const void* in, std::span<const size_t> sends,
   if (status.ok()) status = mesh_->End();
   if (status.ok()) {
     status = communicator_.Run(
-        *mesh_, [&](ncclComm_t communicator, cudaStream_t stream) {
+        *mesh_,
+        [&](ncclComm_t communicator, cudaStream_t stream) {
           return Exchange(in, to, out, from, communicator, stream);
-        });
+        },
+        StreamOf(settings));
   }
   return status.ok() ? status : Fail(status);
 }
@@ -395,8 +402,14 @@ ncclResult_t NcclGroup::Exchange(const void* in, const Blocks& sends, void* out,
   return together.End();
 }
 
-// Collectives are over when they return, so that nothing is left to wait for on
-// the GPU.
+absl::Status NcclGroup::Check() {
+  const Mesh::Turn turn(*mesh_);
+  const absl::Status status = communicator_.Check(*mesh_);
+  return status.ok() ? status : Fail(status);
+}
+
+// Collectives are over when they return, or their stream's: nothing is left to
+// wait for on the GPU.
 absl::Status NcclGroup::Barrier(CollectiveSettings settings) {
   const Mesh::Turn turn(*mesh_);
   return Compare({.operation = Operation::kBarrier}, settings);

@@ -54,6 +54,7 @@ class NcclGroup : public Group {
   absl::Status Alltoallv(const void* in, std::span<const size_t> sends,
                          void* out, std::span<const size_t> receives,
                          Dtype type, CollectiveSettings settings) override;
+  absl::Status Check() override;
   absl::Status Barrier(CollectiveSettings settings) override;
 
   absl::StatusOr<std::unique_ptr<Group>> Split(

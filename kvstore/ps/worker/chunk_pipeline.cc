@@ -44,13 +44,6 @@ std::shared_ptr<WorkerOp> MakeOp(WorkerTensor& tensor, OpKind kind, Key key,
   return op;
 }
 
-// An operation of which the end is queued on the device is over in a moment.
-void AwaitQueued(const WorkerTensor& tensor) {
-  const std::shared_ptr<WorkerOp> before = tensor.turns.active();
-  if (before == nullptr || !before->ticket->is_queued()) return;
-  Ticket(before->ticket).WaitUntil(Clock::now() + kCancelGrace);
-}
-
 // What the caller gives, as float32.
 ConstBytes ValueOf(WorkerChunk& chunk) {
   const ChunkCodec& codec = *chunk.codec;
@@ -179,7 +172,10 @@ Ticket ChunkPipeline::Start(OpKind kind, Key key, TensorViews grads,
   op->ticket->release = [this, &tensor, weak = std::weak_ptr(op)] {
     if (const auto live = weak.lock()) Release(tensor, *live);
   };
-  if (tensor.device != nullptr) AwaitQueued(tensor);
+  if (tensor.device != nullptr) {
+    const std::shared_ptr<WorkerOp> before = tensor.turns.active();
+    if (before != nullptr) AwaitQueued(before->ticket);
+  }
   status = tensor.turns.Begin(tensor.spec(), op, failure_);
   if (!status.ok()) return FinishedTicket(status);
   if (tensor.chunks.empty()) {

@@ -45,6 +45,12 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4,
 };
+enum cudaMemoryType {
+  cudaMemoryTypeUnregistered = 0,
+  cudaMemoryTypeHost = 1,
+  cudaMemoryTypeDevice = 2,
+  cudaMemoryTypeManaged = 3,
+};
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrMemoryPoolsSupported = 115,
@@ -69,6 +75,10 @@ struct cudaDeviceProp {
   char name[256];
   int major;
   int minor;
+};
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+  int device;
 };
 using cudaStream_t = struct SimtStream*;
 using cudaEvent_t = struct SimtEvent*;
@@ -102,6 +112,8 @@ cudaError_t cudaHostRegister(void* memory, size_t size, unsigned flags);
 cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
+                                     const void* pointer);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what,
@@ -134,6 +146,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call,
                                void* argument);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
 // One at a time. Nothing of it is kept: graphs are null.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                    cudaStreamCaptureMode mode);
