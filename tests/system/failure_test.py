@@ -182,9 +182,9 @@ class Failure(SystemTest):
         start = newest()
         self.assertTrue(wait_until(lambda: newest() >= start + count, 60))
 
-    # More lines than a pipe holds.
-    TALKATIVE = [*ENDLESS[:-1], "1", "--checkpoint", "ck",
-                 "--checkpoint-every", "500"]
+    # More lines than a pipe holds, of steps that take little.
+    TALKATIVE = ["--network", "mlp:8", "--batch-size", "1", *ENDLESS[2:-1], "1",
+                 "--checkpoint", "ck", "--checkpoint-every", "500"]
 
     def test_a_stopped_launcher_holds_nobody_up(self):
         run = self.start(self.TALKATIVE)
