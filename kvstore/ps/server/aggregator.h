@@ -30,7 +30,8 @@ struct Answer {
   // asynchronous push how many steps the worker is ahead of the slowest; to a
   // push of a store that drops the slowest how many rounds it came late.
   uint16_t contributors = 0;
-  bool is_late = false;  // the push came when its round was over
+  bool is_late = false;   // the push came when its round was over
+  bool is_given = false;  // a worker's value, and no round, has ended
 };
 class AnswerSink {
  public:

@@ -53,7 +53,8 @@ void GivenValues::Install(SendAnswer send) {
         .step = num_given_ - 1,
         .priority = value.priority,
         .result = last_,
-        .contributors = contributors_});
+        .contributors = contributors_,
+        .is_given = true});
   AnswerPulls(send);
 }
 

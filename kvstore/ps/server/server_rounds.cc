@@ -215,7 +215,8 @@ void DistServer::Complete(ServedChunk& chunk) {
 void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
                       const Answer& answer) {
   const bool ends_round =
-      answer.type == FrameType::kReply || answer.type == FrameType::kAck;
+      !answer.is_given &&
+      (answer.type == FrameType::kReply || answer.type == FrameType::kAck);
   if (ledger_.is_open() && ends_round && answer.worker == 0) {
     ledger_.Add(tensors_->names()[chunk.key], chunk, format, answer);
   }
