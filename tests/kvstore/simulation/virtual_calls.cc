@@ -97,8 +97,8 @@ int Poll(pollfd* files, nfds_t num_files, int64_t until_ns) {
 
 bool IsOurs(int fd) { return IsInside() && VirtualNetwork::The().Has(fd); }
 
-void Touch() {
-  if (IsInside()) VirtualNetwork::The().Touch();
+void Touch(int fd) {
+  if (IsInside()) VirtualNetwork::The().Touch(fd);
 }
 
 }  // namespace
@@ -256,17 +256,17 @@ int setsockopt(int fd, int level, int option, const void* value,
 }
 
 ssize_t send(int fd, const void* bytes, size_t count, int flags) {
-  telegrad::testing::Touch();
+  telegrad::testing::Touch(fd);
   return Real().send(fd, bytes, count, flags);
 }
 
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-  telegrad::testing::Touch();
+  telegrad::testing::Touch(fd);
   return Real().sendmsg(fd, message, flags);
 }
 
 int shutdown(int fd, int how) noexcept {
-  telegrad::testing::Touch();
+  telegrad::testing::Touch(fd);
   return Real().shutdown(fd, how);
 }
 

@@ -127,6 +127,7 @@ int VirtualNetwork::Connect(int fd, const sockaddr* address) {
   Real().close(door);
   connection.members[0] = sockets_[fd].member;
   connection.members[1] = sockets_[listener].member;
+  connection.number = next_number_++;
   connections_.push_back(std::move(connection));
   sockets_[fd].connection = &connections_.back();
   sockets_[fd].port = next_port_++;
@@ -142,6 +143,7 @@ int VirtualNetwork::Accept(int fd, int flags, int member) {
   socket = {.member = member, .port = listener.port, .arrived = {}};
   if (!listener.arrived.empty()) {
     socket.connection = listener.arrived.front();
+    socket.end = 1;
     listener.arrived.pop_front();
   }
   return accepted;
@@ -177,9 +179,21 @@ void VirtualNetwork::Close(int fd) {
   const auto found = sockets_.find(fd);
   if (found == sockets_.end()) return;
   if (found->second.listens) listeners_.erase(found->second.port);
-  for (Connection* each : found->second.arrived) Shut(*each, 1);
+  for (Connection* each : found->second.arrived) {
+    each->is_held[1] = false;
+    Shut(*each, 1);
+  }
+  Touch(fd);
+  if (Connection* const connection = found->second.connection) {
+    connection->is_held[found->second.end] = false;
+  }
   sockets_.erase(found);
-  Touch();
+}
+
+void VirtualNetwork::Touch(int fd) {
+  const auto found = sockets_.find(fd);
+  if (found == sockets_.end() || found->second.connection == nullptr) return;
+  touched_[found->second.connection->number] = found->second.connection;
 }
 
 // Nothing more passes to or from that end.
@@ -192,13 +206,20 @@ void VirtualNetwork::Shut(Connection& connection, int end) {
   connection.way[1 - end].clear();
 }
 
-void VirtualNetwork::Kill(int member, int64_t now_ns) {
+void VirtualNetwork::Kill(int member, int64_t now_ns, bool is_silent) {
+  if (is_silent) {
+    for (int other = 0; other < VirtualWorld::The()->num_members(); ++other) {
+      Cut(member, other, INT64_MAX);
+    }
+    return;
+  }
   std::erase_if(listeners_, [&](const auto& each) {
     return sockets_[each.second].member == member;
   });
   for (Connection& connection : connections_) {
     for (const int end : {0, 1}) {
       if (connection.members[end] != member) continue;
+      connection.is_held[end] = false;
       // The kernel sends what it was given before the process died, or not all.
       const bool brings_all = random_.NextBelow(2) == 0;
       if (brings_all) Take(connection, end, now_ns);
@@ -210,11 +231,17 @@ void VirtualNetwork::Kill(int member, int64_t now_ns) {
 void VirtualNetwork::Put(Connection& connection, int from, std::string text,
                          int64_t now_ns) {
   if (connection.was_shut[1 - from]) return;  // nobody hears it
+  if (!text.empty() && tampered_.erase(std::minmax(
+                           connection.members[0], connection.members[1])) > 0) {
+    const uint64_t bit = random_.NextBelow(8 * text.size());
+    text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << bit % 8));
+  }
   const auto span = static_cast<uint64_t>(most_ns_ - least_ns_ + 1);
   int64_t& last = connection.last_due_ns[from];
   last = std::max(
       last, now_ns + least_ns_ + static_cast<int64_t>(random_.NextBelow(span)));
   connection.way[from].push_back({.due_ns = last, .text = std::move(text)});
+  busy_[connection.number] = &connection;
 }
 
 void VirtualNetwork::Take(Connection& connection, int from, int64_t now_ns) {
@@ -235,7 +262,7 @@ void VirtualNetwork::Take(Connection& connection, int from, int64_t now_ns) {
 void VirtualNetwork::Give(Connection& connection, int from, int64_t now_ns) {
   const int to = 1 - from;
   auto& way = connection.way[from];
-  if (CutUntil(connection, now_ns) > now_ns) return;
+  if (way.empty() || CutUntil(connection, now_ns) > now_ns) return;
   while (!way.empty() && way.front().due_ns <= now_ns) {
     Bytes& first = way.front();
     if (first.text.empty()) {
@@ -261,20 +288,32 @@ void VirtualNetwork::Give(Connection& connection, int from, int64_t now_ns) {
 }
 
 void VirtualNetwork::Move(int64_t now_ns) {
-  const bool was_touched = std::exchange(is_touched_, false);
-  for (Connection& connection : connections_) {
-    for (const int from : {0, 1}) {
-      if (was_touched) Take(connection, from, now_ns);
-      Give(connection, from, now_ns);
-    }
+  for (const auto& [number, connection] : std::exchange(touched_, {})) {
+    for (const int from : {0, 1}) Take(*connection, from, now_ns);
+    EndIfOver(*connection);
   }
+  for (auto each = busy_.begin(); each != busy_.end();) {
+    Connection& connection = *each->second;
+    for (const int from : {0, 1}) Give(connection, from, now_ns);
+    each = connection.is_idle() ? busy_.erase(each) : std::next(each);
+    EndIfOver(connection);
+  }
+}
+
+void VirtualNetwork::EndIfOver(Connection& connection) {
+  if (!connection.is_over()) return;
+  for (const int end : connection.ends) Real().close(end);
+  touched_.erase(connection.number);
+  busy_.erase(connection.number);
+  connections_.remove_if(
+      [&](const Connection& each) { return &each == &connection; });
 }
 
 int64_t VirtualNetwork::NextDue(int64_t now_ns) const {
   int64_t due = INT64_MAX;
-  for (const Connection& connection : connections_) {
-    const int64_t not_before = CutUntil(connection, now_ns);
-    for (const auto& way : connection.way) {
+  for (const auto& [number, connection] : busy_) {
+    const int64_t not_before = CutUntil(*connection, now_ns);
+    for (const auto& way : connection->way) {
       if (way.empty()) continue;
       due = std::min(due, std::max(way.front().due_ns, not_before));
     }

@@ -30,7 +30,9 @@ VirtualWorld::Thread& VirtualWorld::Add(int member) {
   threads_.push_back(std::make_unique<Thread>());
   Thread& thread = *threads_.back();
   sem_init(&thread.turn, 0, 0);
+  thread.number = num_threads_++;
   thread.member = member;
+  living_.push_back(&thread);
   return thread;
 }
 
@@ -58,7 +60,10 @@ int VirtualWorld::StartThread(pthread_t* handle,
   thread.body = body;
   thread.argument = argument;
   const int error = Real().create(&thread.handle, attributes, &Run, &thread);
-  if (error != 0) threads_.pop_back();
+  if (error != 0) {
+    living_.pop_back();
+    threads_.pop_back();
+  }
   *handle = thread.handle;
   return error;
 }
@@ -70,6 +75,7 @@ void* VirtualWorld::Run(void* argument) {
   own_ = thread;
   void* const result = thread->body(thread->argument);
   thread->is_ended = true;
+  std::erase(the_world->living_, thread);
   the_world->Notify(thread, /*all=*/true);
   Thread& next = the_world->Next();
   own_ = nullptr;  // what ends with the thread is not the world's matter
@@ -84,7 +90,8 @@ void VirtualWorld::JoinThread(pthread_t handle) {
   if (found == threads_.end()) return;
   Thread& thread = **found;  // others may begin meanwhile
   while (!thread.is_ended) Wait(&thread, INT64_MAX, nullptr, 0);
-  thread.handle = {};  // another one may get it
+  std::erase_if(threads_,
+                [&](const auto& each) { return each.get() == &thread; });
 }
 
 bool VirtualWorld::Wait(const void* event, int64_t until_ns, pollfd* files,
@@ -96,7 +103,9 @@ bool VirtualWorld::Wait(const void* event, int64_t until_ns, pollfd* files,
   own.until_ns = until_ns;
   own.files = files;
   own.num_files = num_files;
+  watched_.Add(own);
   Switch(own);
+  watched_.Remove(own);
   own.is_waiting = false;
   own.event = nullptr;
   own.files = nullptr;
@@ -105,7 +114,7 @@ bool VirtualWorld::Wait(const void* event, int64_t until_ns, pollfd* files,
 }
 
 void VirtualWorld::Notify(const void* event, bool all) {
-  for (const auto& thread : threads_) {
+  for (Thread* const thread : living_) {
     if (!thread->is_waiting || thread->is_notified || thread->event != event) {
       continue;
     }
@@ -123,7 +132,6 @@ void VirtualWorld::Switch(Thread& from) {
 }
 
 int64_t VirtualWorld::DueAt(const Thread& thread) const {
-  if (thread.is_ended || is_dead(thread.member)) return INT64_MAX;
   const int64_t due =
       !thread.is_waiting || thread.is_notified ? now_ns_ : thread.until_ns;
   if (thread.member == kNobody) return due;
@@ -132,28 +140,19 @@ int64_t VirtualWorld::DueAt(const Thread& thread) const {
 }
 
 void VirtualWorld::FindReady(std::vector<Thread*>& ready) {
-  std::vector<pollfd> files;
-  std::vector<Thread*> waits;
-  for (const auto& thread : threads_) {
-    if (DueAt(*thread) <= now_ns_) {
-      ready.push_back(thread.get());
-      continue;
-    }
-    const bool may_run =
-        thread->num_files > 0 && !thread->is_ended &&
-        !is_dead(thread->member) &&
-        (thread->member == kNobody ||
-         members_[static_cast<size_t>(thread->member)].paused_until_ns <=
-             now_ns_);
-    if (!may_run) continue;
-    waits.insert(waits.end(), thread->num_files, thread.get());
-    files.insert(files.end(), thread->files, thread->files + thread->num_files);
+  for (Thread* const thread : living_) {
+    if (DueAt(*thread) <= now_ns_) ready.push_back(thread);
   }
-  if (files.empty() || Real().poll(files.data(), files.size(), 0) <= 0) return;
-  for (size_t i = 0; i < files.size(); ++i) {
-    if (files[i].revents == 0) continue;
-    if (ready.empty() || ready.back() != waits[i]) ready.push_back(waits[i]);
-  }
+  const auto num_due = static_cast<ptrdiff_t>(ready.size());
+  watched_.FindReady([&](Watcher& watcher) {
+    auto& thread = static_cast<Thread&>(watcher);
+    if (!is_paused(thread) && DueAt(thread) > now_ns_) ready.push_back(&thread);
+  });
+  const auto first = ready.begin() + num_due;
+  std::sort(first, ready.end(), [](const Thread* one, const Thread* other) {
+    return one->number < other->number;
+  });
+  ready.erase(std::unique(first, ready.end()), ready.end());
 }
 
 void VirtualWorld::RunEvents() {
@@ -173,17 +172,13 @@ VirtualWorld::Thread& VirtualWorld::Next() {
     if (!ready.empty()) break;
     int64_t due = network.NextDue(now_ns_);
     if (!events_.empty()) due = std::min(due, events_.begin()->first);
-    for (const auto& thread : threads_) due = std::min(due, DueAt(*thread));
+    for (const Thread* thread : living_) due = std::min(due, DueAt(*thread));
     now_ns_ = std::max(now_ns_ + 1, due);
   }
   Thread& next = *ready[random_.NextBelow(ready.size())];
-  const auto index = static_cast<uint64_t>(std::distance(
-      threads_.begin(), std::ranges::find_if(threads_, [&](const auto& each) {
-        return each.get() == &next;
-      })));
-  trace_ =
-      (trace_ ^ (index * 0x9E3779B97F4A7C15 + static_cast<uint64_t>(now_ns_))) *
-      0xD1342543DE82EF95;
+  trace_ = (trace_ ^ (next.number * 0x9E3779B97F4A7C15 +
+                      static_cast<uint64_t>(now_ns_))) *
+           0xD1342543DE82EF95;
   return next;
 }
 
@@ -192,9 +187,15 @@ void VirtualWorld::At(Duration after_now, std::function<void()> event) {
                   std::move(event));
 }
 
-void VirtualWorld::Kill(int member) {
+void VirtualWorld::Kill(int member, bool is_silent) {
   members_[static_cast<size_t>(member)].is_dead = true;
-  VirtualNetwork::The().Kill(member, now_ns_);
+  for (Thread* const thread : living_) {
+    if (thread->member == member) watched_.Remove(*thread);
+  }
+  std::erase_if(living_, [member](const Thread* thread) {
+    return thread->member == member;
+  });
+  VirtualNetwork::The().Kill(member, now_ns_, is_silent);
 }
 
 void VirtualWorld::Pause(int member, Duration time) {

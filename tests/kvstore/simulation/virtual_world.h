@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "tests/kvstore/simulation/watched_files.h"
 
 // One process in which time and turns are decided by a seed. Threads that are
 // started in it run one at a time; each runs until it waits, and who is next is
@@ -36,8 +37,9 @@ class VirtualWorld {
   // Its threads, and those that they start, are the member's.
   void Spawn(int member, std::function<void()> body);
   void At(Duration after_now, std::function<void()> event);
-  // As kill -9, and as SIGSTOP until SIGCONT.
-  void Kill(int member);
+  // As kill -9, or, where nobody hears of it, as a machine without power; and
+  // as SIGSTOP until SIGCONT.
+  void Kill(int member, bool is_silent = false);
   void Pause(int member, Duration time);
   // For the first thread: until `done`, or false once `most` has passed.
   bool Await(const std::function<bool()>& done, Duration most);
@@ -70,8 +72,9 @@ class VirtualWorld {
   static constexpr int64_t kBegin = int64_t{1'000'000'000'000};
   static constexpr int64_t kLookNs = 100;  // what a look at the clock takes
 
-  struct Thread {
+  struct Thread : Watcher {
     sem_t turn;
+    uint64_t number = 0;
     int member = kNobody;
     pthread_t handle = {};
     void* (*body)(void*) = nullptr;
@@ -81,8 +84,6 @@ class VirtualWorld {
     bool is_notified = false;
     const void* event = nullptr;
     int64_t until_ns = 0;
-    pollfd* files = nullptr;
-    nfds_t num_files = 0;
   };
   struct Member {
     bool is_dead = false;
@@ -95,17 +96,24 @@ class VirtualWorld {
   // Gives the turn to whoever is next, and comes back with it.
   void Switch(Thread& from);
   Thread& Next();
-  bool IsReady(const Thread& thread) const;
   // When it may run again by itself.
   int64_t DueAt(const Thread& thread) const;
+  bool is_paused(const Thread& thread) const {
+    return thread.member != kNobody &&
+           members_[static_cast<size_t>(thread.member)].paused_until_ns >
+               now_ns_;
+  }
   void FindReady(std::vector<Thread*>& ready);
   void RunEvents();
 
   static thread_local Thread* own_;
   Random random_;
+  WatchedFiles watched_;
   int64_t now_ns_ = kBegin;
   uint64_t trace_ = 0;
-  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<std::unique_ptr<Thread>> threads_;  // until they are joined
+  std::vector<Thread*> living_;                   // may have a turn
+  uint64_t num_threads_ = 0;                      // of all that began
   std::vector<Member> members_;
   std::multimap<int64_t, std::function<void()>> events_;
 };
