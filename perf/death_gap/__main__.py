@@ -4,6 +4,8 @@
         python3 perf/death_gap [--workers 4] [--servers 1] [--kill worker] [--runs 5] \\
         [-- FLAGS of the trainer]
 
+With `-- --kv-store allreduce` workers sum for each other, without servers.
+
 Each run trains ResNet-20 with `2bit` and --elastic, with checkpoints in memory; one of
 the workers (or of several servers), another one in each run, is killed with SIGKILL between
 two checkpoints, and the launcher starts it again. Prints the seconds from the end of the last

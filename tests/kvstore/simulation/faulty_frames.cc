@@ -32,10 +32,9 @@ struct Sent {
 };
 
 FrameFaults the_faults;
-// What each member has pushed: by key, chunk and step in any epoch, and last.
+// What each member has pushed, by key, chunk and step, in any epoch.
 using PushId = std::tuple<int, uint32_t, uint32_t, uint64_t>;
 std::map<PushId, Sent> the_sent;
-std::map<std::tuple<int, uint32_t, uint32_t>, Sent> the_last;
 
 bool Happens(double share) {
   return share > 0 && static_cast<double>(
@@ -99,7 +98,7 @@ class FaultyFrames : public ForwardingContext {
       }
       SendOwned(to, stale);
     }
-    Sent& last = the_last[{member, next.key, next.chunk}];
+    Sent& last = last_[{next.key, next.chunk}];
     if (last.header.epoch == next.epoch && Happens(the_faults.duplicates)) {
       if (the_faults.blind == Blind::kDedup) last.header.step = next.step;
       SendOwned(to, last);
@@ -132,6 +131,8 @@ class FaultyFrames : public ForwardingContext {
                         [owned, done = std::move(done)](
                             const absl::Status& status) { done(status); });
   }
+
+  std::map<std::pair<uint32_t, uint32_t>, Sent> last_;  // by key and chunk
 };
 
 }  // namespace
@@ -143,5 +144,8 @@ void SetFrameFaults(const FrameFaults& faults) { the_faults = faults; }
 absl::StatusOr<std::unique_ptr<telegrad::TransportContext>>
 telegrad::FaultyMakeTransport(const TransportOptions& options,
                               TransportHandler* handler) {
-  return testing::FaultyFrames::Make(options, handler);
+  TransportOptions own = options;
+  own.name = own.tls = "tcp";  // that of a host's workers, too
+  own.poll = Duration::zero();
+  return testing::FaultyFrames::Make(own, handler);
 }

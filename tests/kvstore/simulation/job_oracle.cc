@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "tests/kvstore/simulation/ledger_count.h"
 #include "tests/kvstore/simulation/virtual_world.h"
 
 namespace telegrad::testing {
@@ -66,20 +67,30 @@ int64_t JobOracle::OnJoined(const Membership& membership) {
   for (const auto& [step, state] : saved_) {
     if (state.is_complete) epoch.first = step;
   }
+  epoch.end = epoch.first;
   const SavedState& state = saved_[epoch.first];
   const auto workers = static_cast<int>(processes.size());
-  epoch.reference = ReferenceSums(
-      scenario_.codec, sizes_, epoch.first,
-      state.workers == workers ? state.residuals
-                               : Dealt(state.residuals, workers, sizes_));
+  epoch.reference = ReferenceSums(scenario_.codec, sizes_, epoch.first,
+                                  state.workers == workers
+                                      ? state.residuals
+                                      : Dealt(state.residuals, workers, sizes_),
+                                  scenario_.hosts);
   outcome_.num_epochs = std::max(outcome_.num_epochs, membership.epoch);
   return epoch.first;
 }
 
+void JobOracle::OnCompared() {
+  const Duration now = VirtualWorld::The()->passed();
+  if (outcome_.num_steps++ == 0) first_sum_at_ = now;
+  outcome_.trained = now - first_sum_at_;
+}
+
 void JobOracle::OnStep(uint64_t epoch, int64_t step, size_t tensor,
                        const Values& out) {
-  const Values& sum = epochs_.at(epoch).reference.Sum(step)[tensor];
-  ++outcome_.num_steps;
+  Epoch& own = epochs_.at(epoch);
+  own.end = std::max(own.end, step + 1);
+  const Values& sum = own.reference.Sum(step)[tensor];
+  OnCompared();
   for (size_t i = 0; i < sum.size(); ++i) {
     if (out[i] == sum[i]) continue;
     return Say(absl::StrCat("epoch ", epoch, ", step ", step, ", tensor ",
@@ -142,11 +153,15 @@ void JobOracle::OnEpochsEnd(const absl::Status& why) {
 
 void JobOracle::OnBlow(const Blow& blow) {
   const bool is_kill = blow.kind == Blow::Kind::kKill;
-  has_harm_ |= is_kill || blow.time >= kLongBlow;
+  outcome_.num_kills += is_kill ? 1 : 0;
+  has_wrong_bytes_ |= blow.kind == Blow::Kind::kTamper;
+  has_harm_ |= is_kill || has_wrong_bytes_ || blow.time >= kLongBlow;
   struck_.insert(blow.member);
-  if (blow.kind == Blow::Kind::kCut) struck_.insert(blow.other);
+  const bool is_of_two =
+      blow.kind == Blow::Kind::kCut || blow.kind == Blow::Kind::kTamper;
+  if (is_of_two) struck_.insert(blow.other);
   kill_counts_ = is_kill && num_joined_ == scenario_.workers &&
-                 scenario_.blows[0].at == blow.at;
+                 !scenario_.blows.empty() && scenario_.blows[0].at == blow.at;
 }
 
 // One that leaves in order ends what a death could begin.
@@ -178,8 +193,13 @@ void JobOracle::JudgeCode(int member, const End& end) {
     allowed = {ExitCode::kPeerDied, ExitCode::kFenced, ExitCode::kServerLost,
                ExitCode::kSchedulerLost, ExitCode::kJoinTimeout};
   }
+  if (scenario_.kills.every > Duration()) allowed.clear();
   if (has_wrong_frames_) {
     allowed.insert({ExitCode::kIntegrity, ExitCode::kMismatch});
+  }
+  if (has_wrong_bytes_) {
+    allowed.insert(
+        {ExitCode::kIntegrity, ExitCode::kMismatch, ExitCode::kAuthentication});
   }
   // A newcomer may come when there is no place for it, or no job any more.
   if (member > scenario_.workers + scenario_.servers) {
@@ -241,6 +261,49 @@ void JobOracle::JudgeEnd() {
     }
   }
   JudgeKill();
+  if (!scenario_.ledger.empty()) JudgeLedger();
+}
+
+// Servers have summed what workers had, and in an epoch that has ended at most
+// one step more, of which no worker heard.
+void JobOracle::JudgeLedger() {
+  const LedgerCount count = CountLedger(scenario_.ledger);
+  for (const std::string& wrong : count.wrong) Say(wrong);
+  for (const auto& [number, epoch] : epochs_) {
+    const int64_t made = epoch.end - epoch.first;
+    const auto found = count.rounds.find(number);
+    const int64_t summed = found == count.rounds.end() ? 0 : found->second;
+    const bool has_ended = number < outcome_.num_epochs;
+    if (summed < made || summed > made + (has_ended ? 1 : 0)) {
+      Say(absl::StrCat("epoch ", number, ": servers have summed ", summed,
+                       " steps, workers had ", made));
+    }
+    outcome_.num_made += made;
+    outcome_.num_summed += summed;
+  }
+}
+
+// The steps that count are those of each epoch until the next one begins.
+void JobOracle::OnWeights(uint64_t epoch, const OfTensors& weights) {
+  OfTensors counted = saved_[0].weights;
+  const auto behind = epochs_.upper_bound(epoch);
+  for (auto each = epochs_.begin(); each != behind; ++each) {
+    const auto next = std::next(each);
+    const int64_t end = next == behind ? scenario_.steps : next->second.first;
+    for (int64_t step = each->second.first; step < end; ++step) {
+      const OfTensors& sum = each->second.reference.Sum(step);
+      for (size_t tensor = 0; tensor < sum.size(); ++tensor) {
+        for (size_t i = 0; i < sum[tensor].size(); ++i) {
+          counted[tensor][i] -= kRate * sum[tensor][i];
+        }
+      }
+    }
+  }
+  if (counted != weights) Say("weights are not those of the steps that count");
+}
+
+int64_t JobOracle::newest_step() const {
+  return epochs_.empty() ? 0 : epochs_.rbegin()->second.end;
 }
 
 Outcome JobOracle::TakeOutcome() {

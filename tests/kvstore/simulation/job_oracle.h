@@ -34,6 +34,7 @@ class JobOracle {
   // A worker has joined; where it goes on: the step, or 0 for the beginning.
   int64_t OnJoined(const Membership& membership);
   const SavedState& At(int64_t step) { return saved_[step]; }
+  void OnCompared();  // a tensor, elsewhere
   // What a worker got for a step.
   void OnStep(uint64_t epoch, int64_t step, size_t tensor, const Values& out);
   // A worker's part of a checkpoint after so many steps; it is whole once
@@ -46,10 +47,20 @@ class JobOracle {
   // Why a member's life ended, after which it joins again.
   void OnEpochsEnd(const absl::Status& why);
   void OnBlow(const Blow& blow);
+  void Say(std::string wrong);
   void OnWrongFrame() { has_wrong_frames_ = true; }
   void OnLeaving();
   void OnEnd(int member, const absl::Status& status, int64_t num_steps);
   bool has_ended(int member) const { return ends_.contains(member); }
+  bool is_worker(int member) const {
+    return (member > 0 && member <= scenario_.workers) ||
+           member > scenario_.workers + scenario_.servers;
+  }
+
+  // A worker's weights after the last step, which it did in that epoch.
+  void OnWeights(uint64_t epoch, const OfTensors& weights);
+  // The newest step that somebody has begun.
+  int64_t newest_step() const;
 
   // Who must have ended, and how, once all that live have had time.
   void JudgeEnd();
@@ -60,6 +71,7 @@ class JobOracle {
     std::vector<int> processes;
     int servers = 0;
     int64_t first = 0;
+    int64_t end = 0;  // behind the last step of which anybody had a sum
     ReferenceSums reference;
   };
   struct End {
@@ -67,14 +79,10 @@ class JobOracle {
     int64_t num_steps = 0;
   };
   bool IsFaulty(int member) const { return struck_.contains(member); }
-  bool is_worker(int member) const {
-    return (member > 0 && member <= scenario_.workers) ||
-           member > scenario_.workers + scenario_.servers;
-  }
-  void Say(std::string wrong);
   void OnNamed(int member, const std::string& by);
   void JudgeCode(int member, const End& end);
   void JudgeKill();
+  void JudgeLedger();
 
   const Scenario scenario_;
   const std::vector<size_t> sizes_;
@@ -85,8 +93,10 @@ class JobOracle {
   std::set<int> named_;    // as dead, by anyone
   bool has_harm_ = false;  // a blow that may end or change the job
   bool has_wrong_frames_ = false;
-  bool kill_counts_ = false;  // it came when all ran, and none was leaving
+  bool has_wrong_bytes_ = false;  // on their way between two members
+  bool kill_counts_ = false;      // it came when all ran, and none was leaving
   int num_joined_ = 0;
+  Duration first_sum_at_ = {};
   Outcome outcome_;
 };
 

@@ -56,10 +56,43 @@ const char* Name(Blow::Kind kind) {
       return "pause";
     case Blow::Kind::kCut:
       return "cut";
+    case Blow::Kind::kTamper:
+      return "tamper";
     case Blow::Kind::kReplace:
       return "replace";
   }
   return "";
+}
+
+// Kinds of jobs that others were drawn before: of a stream of their own.
+void DrawMore(uint64_t seed, Scenario& scenario) {
+  Random random(seed, /*stream=*/9);
+  const uint64_t kind = random.NextBelow(4);
+  scenario.is_async = !scenario.has_parts && kind == 0;
+  if (random.NextBelow(2) == 0) scenario.max_staleness = 2;
+  // No checkpoint is made of what such workers' codecs hold back.
+  const bool may_sum_first = !scenario.has_parts && !scenario.is_async &&
+                             !scenario.is_elastic && scenario.workers > 2;
+  if (may_sum_first && kind < 3) scenario.hosts = 2;
+  const uint64_t sealed = random.NextBelow(6);
+  if (sealed > 1) return;
+  scenario.encryption = sealed == 0 ? Encryption::kAuth : Encryption::kOn;
+  scenario.flips = 0;  // before they are sealed nobody looks
+  // A surplus worker's part may come before one whose first words were altered.
+  const bool has_surplus_part =
+      scenario.has_parts && !scenario.blows.empty() &&
+      scenario.blows.back().kind == Blow::Kind::kReplace;
+  if (random.NextBelow(2) == 0 && !has_surplus_part) {
+    Blow blow = DrawBlow(random, scenario);
+    blow.kind = Blow::Kind::kTamper;
+    blow.time = {};
+    blow.other = blow.member == 0 ? 1 : 0;
+    if (random.NextBelow(2) == 0 && scenario.servers > 0) {
+      blow.member = 1;
+      blow.other = 1 + scenario.workers;
+    }
+    scenario.blows.push_back(blow);
+  }
 }
 
 }  // namespace
@@ -97,15 +130,23 @@ Scenario DrawScenario(uint64_t seed) {
         {.kind = Blow::Kind::kReplace, .at = Between(random, 100, 900)});
   }
   if (scenario.is_elastic && happens(10)) scenario.stale = 0.5;
+  DrawMore(seed, scenario);
   return scenario;
 }
 
 std::string Describe(const Scenario& scenario) {
-  std::string text = absl::StrCat(
-      "seed ", scenario.seed, ": ", scenario.workers, " workers, ",
-      scenario.servers, " servers, ", scenario.has_parts ? "allreduce of " : "",
-      scenario.codec, scenario.is_elastic ? ", elastic" : "", ", ",
-      scenario.steps, " steps");
+  std::string text =
+      absl::StrCat("seed ", scenario.seed, ": ", scenario.workers, " workers, ",
+                   scenario.servers, " servers, ",
+                   scenario.has_parts  ? "allreduce of "
+                   : scenario.is_async ? "dist_async of "
+                                       : "",
+                   scenario.codec, scenario.is_elastic ? ", elastic" : "", ", ",
+                   scenario.steps, " steps");
+  if (scenario.hosts > 0) absl::StrAppend(&text, ", hosts sum first");
+  if (scenario.encryption != Encryption::kOff) {
+    absl::StrAppend(&text, ", encryption ", Name(scenario.encryption));
+  }
   if (scenario.resends) absl::StrAppend(&text, ", resend of ", scenario.fault);
   if (scenario.duplicates > 0) absl::StrAppend(&text, ", duplicates");
   if (scenario.flips > 0) absl::StrAppend(&text, ", flips");

@@ -13,7 +13,9 @@
 #include "kvstore/kvstore.h"
 #include "kvstore/server.h"
 #include "kvstore/states.h"
+#include "tests/kvstore/simulation/async_worker.h"
 #include "tests/kvstore/simulation/job_oracle.h"
+#include "tests/kvstore/simulation/push_ledger.h"
 #include "tests/kvstore/simulation/virtual_network.h"
 #include "tests/kvstore/simulation/virtual_world.h"
 
@@ -24,15 +26,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kPort = 5000;
-constexpr int64_t kStepsPerCheckpoint = 2;
-constexpr float kRate = 0.125f;
-// Far above what any end takes: deadlines of joins, silence and operations.
-constexpr seconds kMost{120};
 
-constexpr ControlTiming kTiming = {.join = seconds(5),
-                                   .heartbeat = milliseconds(200),
-                                   .dead = seconds(2),
-                                   .teardown = seconds(1)};
+Secret SecretOf(const Scenario& scenario) {
+  if (scenario.encryption == Encryption::kOff) return {};
+  return *Secret::Derive("thirty-two bytes, or some more of them", "local");
+}
 
 // A worker's program, as a trainer's: it goes on in the next epoch from the
 // newest checkpoint.
@@ -88,8 +86,11 @@ class SimulatedWorker {
     while (step_ < scenario_.steps) {
       RETURN_IF_ERROR(Step());
       ++step_;
-      if (step_ % kStepsPerCheckpoint == 0) RETURN_IF_ERROR(Save());
+      if (step_ % scenario_.pace.steps_per_checkpoint == 0) {
+        RETURN_IF_ERROR(Save());
+      }
     }
+    oracle_.OnWeights(group_->membership().epoch, weights_);
     oracle_.OnLeaving();
     store_->Close();
     return absl::OkStatus();
@@ -112,6 +113,7 @@ class SimulatedWorker {
       if (mutation_.loses_residuals) break;
       RETURN_IF_ERROR(RestoreCodec(state, key));
     }
+    std::this_thread::sleep_for(scenario_.pace.load);
     return group_->Gather("restored", "").status();
   }
 
@@ -136,9 +138,12 @@ class SimulatedWorker {
   }
 
   absl::Status Step() {
-    Random& random = VirtualWorld::The()->random();
+    const Pace& pace = scenario_.pace;
+    const auto span =
+        static_cast<uint64_t>((pace.most - pace.least) / milliseconds(1));
     std::this_thread::sleep_for(
-        milliseconds(1 + random.NextBelow(30)));  // it computes
+        pace.least +
+        milliseconds(VirtualWorld::The()->random().NextBelow(span + 1)));
     OfTensors outs = weights_;
     std::vector<Ticket> tickets;
     for (size_t tensor = 0; tensor < outs.size(); ++tensor) {
@@ -168,9 +173,11 @@ class SimulatedWorker {
 
   absl::Status Save() {
     RETURN_IF_ERROR(group_->Gather("idle", "").status());
+    std::this_thread::sleep_for(scenario_.pace.save);
     std::vector<std::string> texts;
-    for (Key key = 0; key < weights_.size() && scenario_.codec != "none";
-         ++key) {
+    // Where workers of a host sum first nobody comes back to it.
+    const bool has_codecs = scenario_.codec != "none" && scenario_.hosts == 0;
+    for (Key key = 0; key < weights_.size() && has_codecs; ++key) {
       ASSIGN_OR_RETURN(texts.emplace_back(),
                        store_->states()->codec_states()->SaveCodec(key));
     }
@@ -199,7 +206,11 @@ class SimulatedWorker {
 class SimulatedJob {
  public:
   SimulatedJob(const Scenario& scenario, const Mutation& mutation)
-      : scenario_(scenario), mutation_(mutation), oracle_(scenario) {}
+      : scenario_(scenario),
+        mutation_(mutation),
+        oracle_(scenario),
+        pushes_(scenario,
+                [this](std::string wrong) { oracle_.Say(std::move(wrong)); }) {}
 
   Outcome Run() {
     VirtualWorld::Begin(scenario_.seed);
@@ -214,7 +225,8 @@ class SimulatedJob {
     for (const Blow& blow : scenario_.blows) {
       VirtualWorld::The()->At(blow.at, [this, &blow] { Strike(blow); });
     }
-    VirtualWorld::The()->Await([this] { return AllEnded(); }, kMost);
+    KillAfter(scenario_.kills.every);
+    VirtualWorld::The()->Await([this] { return AllEnded(); }, scenario_.most);
     oracle_.JudgeEnd();
     return oracle_.TakeOutcome();
   }
@@ -223,8 +235,10 @@ class SimulatedJob {
   DistOptions Options() {
     DistOptions options;
     options.scheduler_address = absl::StrCat("127.0.0.1:", kPort);
-    options.timing = kTiming;
-    options.operation_timeout = seconds(30);
+    options.timing = scenario_.timing;
+    options.operation_timeout = seconds(30) + scenario_.pace.most +
+                                scenario_.pace.save + scenario_.pace.load;
+    options.ledger = scenario_.ledger;
     options.chunk_elems = 32;
     options.num_threads = 1;
     TransportOptions& transport = options.path.transport;
@@ -233,6 +247,9 @@ class SimulatedJob {
     transport.poll = Duration::zero();
     transport.fault = scenario_.fault;
     transport.resend = scenario_.resends;
+    transport.encryption = scenario_.encryption;
+    options.secret = SecretOf(scenario_);
+    if (scenario_.hosts > 0) options.path.host = "of servers";
     options.on_fatal = [this](const FatalEvent& event) {
       oracle_.OnFatal(event);
     };
@@ -259,7 +276,8 @@ class SimulatedJob {
     options.num_workers = scenario_.workers;
     options.num_servers =
         scenario_.has_parts ? scenario_.workers : scenario_.servers;
-    options.timing = kTiming;
+    options.timing = scenario_.timing;
+    options.secret = SecretOf(scenario_);
     const auto scheduler = Scheduler::Start(options);
     FatalEvent event;
     const absl::Status status = (*scheduler)->Wait(&event);
@@ -272,12 +290,31 @@ class SimulatedJob {
     world.Spawn(member, [this, member, rank] {
       DistOptions options = Options();
       options.wanted_rank = rank;
+      if (scenario_.hosts > 0) {
+        options.path.tier_one = true;
+        options.path.host = absl::StrCat("host", rank % scenario_.hosts);
+      }
       if (scenario_.has_parts) options.part = HostPart(options.num_threads);
+      if (scenario_.is_async) return TrainAsync(member, std::move(options));
       if (scenario_.is_elastic) options.facts.push_back({kElasticFact, "1"});
       SimulatedWorker worker(scenario_, mutation_, oracle_, options);
       const absl::Status status = worker.Run();
       oracle_.OnEnd(member, status, worker.num_steps());
     });
+  }
+
+  void TrainAsync(int member, DistOptions options) {
+    options.max_staleness = scenario_.max_staleness;
+    if (scenario_.is_elastic) options.elastic = {1, scenario_.workers};
+    options.on_epoch = options.on_fatal;
+    // A newcomer's number is behind those of servers.
+    const int place = member <= scenario_.workers
+                          ? member - 1
+                          : member - 1 - scenario_.servers;
+    AsyncWorker worker(scenario_, oracle_, pushes_, std::move(options),
+                       static_cast<size_t>(place));
+    const absl::Status status = worker.Run();
+    oracle_.OnEnd(member, status, worker.num_steps());
   }
 
   void Strike(const Blow& blow) {
@@ -297,7 +334,34 @@ class SimulatedJob {
         VirtualNetwork::The().Cut(
             blow.member, blow.other,
             world.Now() + std::chrono::nanoseconds(blow.time).count());
+        return;
+      case Blow::Kind::kTamper:
+        oracle_.OnBlow(blow);
+        VirtualNetwork::The().Tamper(blow.member, blow.other);
     }
+  }
+
+  // A worker that lives, once the time has passed, and so on; nobody when the
+  // job is about to end.
+  void KillAfter(Duration time) {
+    if (time == Duration()) return;
+    VirtualWorld& world = *VirtualWorld::The();
+    world.At(time, [this, &world, time] {
+      std::vector<int> living;
+      for (int member = 0; member < world.num_members(); ++member) {
+        if (oracle_.is_worker(member) && !world.is_dead(member) &&
+            !oracle_.has_ended(member)) {
+          living.push_back(member);
+        }
+      }
+      const int64_t last = scenario_.steps - 2;
+      if (oracle_.newest_step() >= last || living.empty()) return;
+      const int member = living[world.random().NextBelow(living.size())];
+      oracle_.OnBlow({.member = member});
+      world.Kill(member, scenario_.kills.are_silent);
+      world.At(scenario_.kills.start, [this] { StartWorker(-1); });
+      KillAfter(time);
+    });
   }
 
   bool AllEnded() {
@@ -311,6 +375,7 @@ class SimulatedJob {
   const Scenario scenario_;
   const Mutation mutation_;
   JobOracle oracle_;
+  PushLedger pushes_;
 };
 
 }  // namespace

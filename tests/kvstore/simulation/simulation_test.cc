@@ -1,96 +1,26 @@
 // Jobs under seeded faults in virtual time: docs/control_plane.md#simulation.
 // Without flags the tests of CI; --seeds=N or --seeds=FIRST:LAST runs so many,
-// --seed=N one of them and tells its story.
+// --seed=N one of them and tells its story; --goodput of goodput.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "tests/kvstore/simulation/goodput.h"
+#include "tests/kvstore/simulation/run_apart.h"
 #include "tests/kvstore/simulation/simulated_job.h"
 
 namespace telegrad::testing {
 namespace {
-
-constexpr unsigned kRealSeconds = 60;  // of one seed, at most
-
-// What a seed's process says.
-struct Report {
-  bool is_well = false;
-  uint64_t trace = 0;
-  int64_t num_steps = 0;
-  uint64_t num_epochs = 0;
-  std::string text;
-};
-
-void RunHere(const Scenario& scenario, const Mutation& mutation,
-             std::FILE* out) {
-  const Outcome outcome = RunScenario(scenario, mutation);
-  std::fprintf(out, "%d %llu %lld %llu\n", outcome.wrong.empty() ? 1 : 0,
-               static_cast<unsigned long long>(outcome.trace),
-               static_cast<long long>(outcome.num_steps),
-               static_cast<unsigned long long>(outcome.num_epochs));
-  std::fprintf(out, "%s\n%s", absl::StrJoin(outcome.wrong, "\n").c_str(),
-               outcome.story.c_str());
-  std::fflush(out);
-}
-
-std::string ReadAll(std::FILE* file) {
-  std::string text;
-  std::rewind(file);
-  char bytes[4096];
-  for (size_t count = 0;
-       (count = std::fread(bytes, 1, sizeof(bytes), file)) > 0;) {
-    text.append(bytes, count);
-  }
-  return text;
-}
-
-// In a process of its own, which ends with its threads as they stand.
-// `is_told`: what members log comes, too.
-Report RunApart(const Scenario& scenario, const Mutation& mutation,
-                bool is_told) {
-  std::FILE* const out = std::tmpfile();
-  std::FILE* const log = std::tmpfile();
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(kRealSeconds);
-    if (!is_told) dup2(fileno(log), STDERR_FILENO);
-    RunHere(scenario, mutation, out);
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  Report report;
-  const std::string text = ReadAll(out);
-  const std::pair<std::string, std::string> parts =
-      absl::StrSplit(text, absl::MaxSplits('\n', 1));
-  const std::vector<std::string> numbers = absl::StrSplit(parts.first, ' ');
-  const bool has_ended =
-      WIFEXITED(status) && WEXITSTATUS(status) == 0 && numbers.size() == 4;
-  if (has_ended) {
-    report.is_well = numbers[0] == "1";
-    (void)absl::SimpleAtoi(numbers[1], &report.trace);
-    (void)absl::SimpleAtoi(numbers[2], &report.num_steps);
-    (void)absl::SimpleAtoi(numbers[3], &report.num_epochs);
-    report.text = parts.second;
-  } else {
-    report.text = absl::StrCat("its process ended with status ", status, "\n",
-                               text, ReadAll(log));
-  }
-  std::fclose(out);
-  std::fclose(log);
-  return report;
-}
 
 // The number of failing seeds, each of which is printed.
 int RunSeeds(uint64_t first, uint64_t last) {
@@ -100,8 +30,8 @@ int RunSeeds(uint64_t first, uint64_t last) {
   for (uint64_t seed = first; seed <= last; ++seed) {
     const Scenario scenario = DrawScenario(seed);
     const Report report = RunApart(scenario, {}, /*is_told=*/false);
-    num_steps += report.num_steps;
-    num_epochs += report.num_epochs;
+    num_steps += report.outcome.num_steps;
+    num_epochs += report.outcome.num_epochs;
     if (report.is_well) continue;
     ++num_failed;
     absl::PrintF("FAILED %s\n%s  again: test_kvstore_simulation --seed=%d\n",
@@ -123,7 +53,7 @@ TEST(Simulation, ASeedReplays) {
   for (const uint64_t seed : {3, 14, 15}) {
     const Report once = RunApart(DrawScenario(seed), {}, false);
     const Report again = RunApart(DrawScenario(seed), {}, false);
-    EXPECT_EQ(once.trace, again.trace) << seed;
+    EXPECT_EQ(once.outcome.trace, again.outcome.trace) << seed;
     EXPECT_EQ(once.text, again.text) << seed;
   }
 }
@@ -140,38 +70,79 @@ Scenario DeathOfAWorker() {
   return scenario;
 }
 
-// The job is well, and with the mutation its sums are wrong.
+// The job is well, and with the mutation an oracle says so.
 void ExpectFound(const Scenario& scenario, const Mutation& mutation) {
   const Report whole = RunApart(scenario, {}, false);
   EXPECT_TRUE(whole.is_well) << Describe(scenario) << "\n" << whole.text;
   const Report mutant = RunApart(scenario, mutation, false);
   EXPECT_FALSE(mutant.is_well);
-  EXPECT_THAT(mutant.text, ::testing::HasSubstr("the members' sum is"))
-      << Describe(scenario);
+  const char* const words =
+      scenario.is_async ? "which is not what" : "the members' sum is";
+  EXPECT_THAT(mutant.text, ::testing::HasSubstr(words)) << Describe(scenario);
+}
+
+// With each type of store that the mutation is of.
+void ExpectFoundInBoth(Scenario scenario, const Mutation& mutation) {
+  ExpectFound(scenario, mutation);
+  scenario.is_async = true;
+  ExpectFound(scenario, mutation);
 }
 
 TEST(Simulation, IsRedWithoutChecksums) {
   Scenario scenario = DeathOfAWorker();
   scenario.blows.clear();
   scenario.flips = 0.05;
-  ExpectFound(scenario, {.blind = Blind::kChecksum});
+  ExpectFoundInBoth(scenario, {.blind = Blind::kChecksum});
 }
 
 TEST(Simulation, IsRedWithoutFencing) {
   Scenario scenario = DeathOfAWorker();
   scenario.stale = 1;
-  ExpectFound(scenario, {.blind = Blind::kFencing});
+  ExpectFoundInBoth(scenario, {.blind = Blind::kFencing});
 }
 
 TEST(Simulation, IsRedWithoutDedup) {
   Scenario scenario = DeathOfAWorker();
   scenario.blows.clear();
   scenario.duplicates = 0.2;
-  ExpectFound(scenario, {.blind = Blind::kDedup});
+  ExpectFoundInBoth(scenario, {.blind = Blind::kDedup});
 }
 
 TEST(Simulation, IsRedWithoutSavedResiduals) {
   ExpectFound(DeathOfAWorker(), {.loses_residuals = true});
+}
+
+// Codecs hold back what a host's workers have in common: other sums than of
+// workers that push for themselves.
+TEST(Simulation, WorkersOfAHostSumFirst) {
+  Scenario scenario = DeathOfAWorker();
+  scenario.blows.clear();
+  scenario.is_elastic = false;
+  scenario.hosts = 2;
+  scenario.encryption = Encryption::kAuth;
+  const Report report = RunApart(scenario, {}, false);
+  EXPECT_TRUE(report.is_well) << report.text;
+  EXPECT_EQ(report.outcome.num_steps, 3 * 2 * scenario.steps);
+}
+
+// What workers count and what servers have written down is the same.
+TEST(Simulation, GoodputIsThatOfTheStepsThatCount) {
+  const Goodput goodput = MeasureGoodput({.workers = 4,
+                                          .servers = 2,
+                                          .minutes = 0.5,
+                                          .every_s = 6,
+                                          .step_s = 0.5,
+                                          .save_every = 5,
+                                          .save_s = 0.1,
+                                          .load_s = 0.2,
+                                          .start_s = 1});
+  EXPECT_TRUE(goodput.report.is_well) << goodput.report.text;
+  EXPECT_EQ(goodput.steps, 60);
+  EXPECT_GE(goodput.report.outcome.num_kills, 4);
+  EXPECT_EQ(goodput.report.outcome.num_made, goodput.report.outcome.num_summed);
+  EXPECT_GT(goodput.again, 0);
+  EXPECT_LT(goodput.share, 1);
+  EXPECT_GT(goodput.share, 0.5);
 }
 
 int RunOne(uint64_t seed) {
@@ -179,8 +150,9 @@ int RunOne(uint64_t seed) {
   absl::PrintF("%s\n", Describe(scenario));
   const Report report = RunApart(scenario, {}, /*is_told=*/true);
   absl::PrintF("%s%s: trace %d, %d tensors of workers' steps, %d epochs\n",
-               report.text, report.is_well ? "well" : "FAILED", report.trace,
-               report.num_steps, report.num_epochs);
+               report.text, report.is_well ? "well" : "FAILED",
+               report.outcome.trace, report.outcome.num_steps,
+               report.outcome.num_epochs);
   return report.is_well ? 0 : 1;
 }
 
@@ -199,7 +171,8 @@ int RunFlags(const std::string& flag) {
   if (!absl::ConsumePrefix(&begin, "--seeds=") ||
       !absl::SimpleAtoi(begin, &last)) {
     std::fprintf(stderr,
-                 "it takes --seed=N, --seeds=N or --seeds=FIRST:LAST\n");
+                 "it takes --seed=N, --seeds=N, --seeds=FIRST:LAST or "
+                 "--goodput\n");
     return 2;
   }
   if (!parts.second.empty()) {
@@ -213,6 +186,10 @@ int RunFlags(const std::string& flag) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  if (argc > 1) return telegrad::testing::RunFlags(argv[1]);
+  const std::vector<std::string> flags(argv + 1, argv + argc);
+  if (!flags.empty() && flags[0] == "--goodput") {
+    return telegrad::testing::RunGoodput({flags.begin() + 1, flags.end()});
+  }
+  if (!flags.empty()) return telegrad::testing::RunFlags(flags[0]);
   return RUN_ALL_TESTS();
 }
