@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "kvstore/collective/collective.h"
@@ -123,6 +124,17 @@ absl::StatusOr<std::vector<size_t>> CountsOf(const char* what,
   return std::vector<size_t>(counts, counts + num);
 }
 
+// Once for a job: what its plan has is not done.
+void SayForced(const telegrad::GroupOptions& options) {
+  if (options.rank != 0 || options.sums.empty() ||
+      options.allreduce == telegrad::CollectiveAlgorithm::kAuto) {
+    return;
+  }
+  telegrad::LogWarning("sums: TELEGRAD_ALLREDUCE has ",
+                       ToString(options.allreduce),
+                       " for all sizes; the plan had ", ToText(options.sums));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
@@ -137,7 +149,9 @@ absl::StatusOr<std::unique_ptr<telegrad::Group>> telegrad::c::ConnectGroup(
   options.sends = sends;
   options.allreduce = job->allreduce();
   if (made_by != nullptr) *made_by = options;
-  const std::string name = absl::StrCat("group ", job->NextGroup());
+  const int number = job->NextGroup();
+  if (number == 0) SayForced(options);
+  const std::string name = absl::StrCat("group ", number);
   absl::StatusOr<std::unique_ptr<Group>> connected =
       Group::Make(options, [&](const std::string& mine, auto) {
         return workers->Gather(name, mine);

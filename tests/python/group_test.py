@@ -81,6 +81,12 @@ def algorithms(_):
     return got
 
 
+def forced(_):
+    """Two groups of a job."""
+    with job() as mine, telegrad.Group(mine) as one, telegrad.Group(mine) as other:
+        return [one.allreduce(np.ones(3)).tolist(), other.allreduce(np.ones(3)).tolist()]
+
+
 def counts(_):
     """Unequal blocks, every type, the empty array and a timeout."""
     with job() as mine, telegrad.Group(mine) as group, telegrad.Store(mine) as store:
@@ -275,6 +281,17 @@ class Group(unittest.TestCase):
                                     "halving_doubling, tree, two_level")
             self.assertRegex(forced, "TELEGRAD_ALLREDUCE star: .*none of auto")
 
+    def test_a_forced_algorithm_in_place_of_the_plans_is_told_once(self):
+        ranks = workers.Ranks(os.path.abspath(__file__), "forced", 2, TELEGRAD_ALLREDUCE="tree")
+        for rank, (code, out, err) in enumerate(ranks.wait()):
+            self.assertEqual(code, 0, err)
+            self.assertIn("[[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]", out)
+            told = [line for line in err.splitlines() if "TELEGRAD_ALLREDUCE" in line]
+            self.assertEqual(len(told), 1 if rank == 0 else 0, err)
+            if told:
+                self.assertRegex(told[0], "tree for all sizes; the plan had recursive_doubling"
+                                          " to .*, ring above")
+
     def test_unequal_blocks_of_all_types(self):
         patterns = ("output of 4 elements: it takes 9", "each of 3 ranks", "output of 2 elements: it takes 1",
                     "int8 into uint8", "one side alone", "timeout of 0", "complex|c8",
@@ -334,4 +351,4 @@ class Group(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        values, counts, splits, messages, algorithms, differs, dies, never_ends)})
+        values, counts, splits, messages, algorithms, forced, differs, dies, never_ends)})

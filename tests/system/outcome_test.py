@@ -112,7 +112,7 @@ class Outcome(SystemTest):
         self.assertEqual([each["what"] for each in plan["decisions"]
                           if each["what"] not in ("advice", "warning")],
                          ["network", "cards", "memory", "aggregation", "link", "tier1",
-                          "sums", "compression", "connections", "chunk", "priority"])
+                          "compression", "connections", "chunk", "priority"])
         for each in plan["decisions"]:
             self.assertIn(f"{result['setting']}  plan: {each['what']} "
                           f"{each['choice']}", run.stdout())

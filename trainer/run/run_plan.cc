@@ -177,6 +177,8 @@ void RunPlan::Show(const ExchangePlan& exchange) {
     const bool is_later =
         context_->setting.is_auto && each.what == Decision::Kind::kCodec;
     if (is_later) continue;  // AutoCompression says it
+    // Groups obey it; a run's store sums in its own way.
+    if (each.what == Decision::Kind::kSums) continue;
     summary.decisions.push_back({Name(each.what), each.choice, each.why});
     context_->observer.OnLine(absl::StrCat("plan: ", ToText(each)));
   }

@@ -23,11 +23,16 @@
 // every member does what it says.
 namespace telegrad {
 
+// Why nothing is known of a machine at which nobody was to look.
+inline absl::Status NotLookedAt() {
+  return absl::NotFoundError("not looked at");
+}
+
 // What one member knows of the machine that it runs on.
 struct MachineReport {
   std::string host = {};
   std::string boot_id = {};  // tells machines of one name apart; may be empty
-  absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
+  absl::StatusOr<Machine> machine = NotLookedAt();
 };
 
 // What others need to know of a member and its PathOptions.
@@ -49,7 +54,7 @@ struct MemberFacts {
   std::string network_namespace = {};
   std::string plan = {};  // digest of the given one; empty: none
   // Evidence, environment and addresses left out.
-  absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
+  absl::StatusOr<Machine> machine = NotLookedAt();
 
   // The name of its machine in plans.
   const std::string& label() const {

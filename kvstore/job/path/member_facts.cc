@@ -61,7 +61,8 @@ std::string ToText(const MemberFacts& facts) {
       machine.clear();
     }
   } else {
-    error = facts.machine.status().ToString().substr(0, kMaxErrorBytes);
+    error =
+        std::string(facts.machine.status().message().substr(0, kMaxErrorBytes));
   }
   const Json line = {{"host", facts.host.substr(0, kMaxNameBytes)},
                      {"boot_id", facts.boot_id.substr(0, kMaxNameBytes)},

@@ -161,6 +161,10 @@ void TakeMachines(std::span<const MemberFacts> members, PathRequest& path) {
     path.request.worker_hosts.push_back(absl::StrCat(
         each.host, " ", each.boot_id, " ", each.network_namespace));
   }
+  const bool is_any_looked_at =
+      absl::c_any_of(members, [](const MemberFacts& each) {
+        return each.machine.status() != NotLookedAt();
+      });
   path.request.workers = static_cast<int>(with_workers.size());
   path.request.servers =
       static_cast<int>(speakers.size() - with_workers.size());
@@ -170,7 +174,7 @@ void TakeMachines(std::span<const MemberFacts> members, PathRequest& path) {
     if (speaker.machine.ok()) {
       path.machines.push_back(*speaker.machine);
       path.machines.back().host = label;
-    } else if (speaker.interface != "lo") {
+    } else if (speaker.interface != "lo" && is_any_looked_at) {
       path.notes.push_back(absl::StrCat(
           "nothing is known of the machine of ", speaker.name, " (",
           speaker.host, "), it is taken to be like the others: ",

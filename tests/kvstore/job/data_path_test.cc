@@ -53,7 +53,7 @@ TEST(DataPath, LeavesOutWhatABuildLacks) {
 TEST(DataPath, OneMachineHasItsMemory) {
   MemberFacts local = On("worker/0", "a", kIb);
   local.interface = "lo";
-  local.machine = absl::NotFoundError("not looked at");
+  local.machine = NotLookedAt();
   MemberFacts server = local;
   server.name = "server/0";
   EXPECT_EQ(MustPath({local, server}).transport, "ucx");
@@ -63,6 +63,27 @@ TEST(DataPath, OneMachineHasItsMemory) {
   // Of a machine of which nothing is known, beyond loopback: what always works.
   local.interface = server.interface = "";
   EXPECT_EQ(MustPath({local, server}).transport, "tcp");
+}
+
+TEST(DataPath, SaysOfAMachineThatItIsUnknownWhereAnyWasLookedAt) {
+  std::vector<MemberFacts> members = Three(kEth, kEth, kEth);
+  for (MemberFacts& each : members) {
+    each.transport = "tcp";
+    each.machine = NotLookedAt();
+    const auto heard = ParseMemberFacts(each.name, ToText(each));
+    ASSERT_THAT(heard, IsOk());
+    each = *heard;
+  }
+  EXPECT_THAT(RequestPath(members)->notes, IsEmpty());
+  members[2] = Three(kEth, kEth, kEth)[2];
+  EXPECT_THAT(
+      RequestPath(members)->notes,
+      ElementsAre("nothing is known of the machine of worker/0 (a), it is "
+                  "taken to be like the others: not looked at",
+                  HasSubstr("worker/1 (b)")));
+  // One that was looked at in vain.
+  members[2].machine = absl::NotFoundError("no /sys");
+  EXPECT_THAT(RequestPath(members)->notes, Contains(HasSubstr("no /sys")));
 }
 
 TEST(DataPath, WhatMembersWereToldBindsThePlan) {
