@@ -30,7 +30,8 @@ using operations::Submission;
 
 struct Options {
   NetworkOptions network;
-  int tensors = 161;  // as many as ResNet-50 has
+  int tensors = 161;     // as many as ResNet-50 has
+  std::string timeline;  // a file of every other step; "": none
 };
 
 class Steps {
@@ -45,12 +46,18 @@ class Steps {
     std::iota(order_.begin(), order_.end(), size_t{0});
   }
 
-  // Microseconds of agreement in one step.
-  absl::StatusOr<double> Step() {
+  // Microseconds of agreement in one step. Every other one has a timeline,
+  // where one is asked for; all begin together then, as ranks write files
+  // between.
+  absl::StatusOr<double> Step(const Rank& rank) {
     std::shuffle(order_.begin(), order_.end(), random_);
     for (std::vector<float>& tensor : data_) {
       std::fill(tensor.begin(), tensor.end(), 1.0f);
     }
+    const std::string& file = options_.timeline;
+    const bool is_traced = !file.empty() && steps_.size() % 2 == 1;
+    if (is_traced) RETURN_IF_ERROR(operations_->StartTimeline(file, false));
+    if (!file.empty()) RETURN_IF_ERROR(rank.gather("").status());
     const double before_s = operations_->agreeing_s();
     const TimePoint start = Clock::now();
     std::vector<int64_t> handles;
@@ -58,17 +65,21 @@ class Steps {
       ASSIGN_OR_RETURN(handles.emplace_back(), Submit(tensor));
     }
     for (const int64_t handle : handles) RETURN_IF_ERROR(Await(handle));
-    step_us_.push_back(SecondsSince(start) * 1e6);
+    steps_.push_back({SecondsSince(start) * 1e6, is_traced});
+    if (is_traced) RETURN_IF_ERROR(operations_->StopTimeline());
     if (options_.network.checks) RETURN_IF_ERROR(Check());
     return (operations_->agreeing_s() - before_s) * 1e6;
   }
 
-  // This rank's median of the last steps.
-  double StepUs(size_t steps) {
-    step_us_.erase(step_us_.begin(),
-                   step_us_.end() - static_cast<std::ptrdiff_t>(steps));
-    std::sort(step_us_.begin(), step_us_.end());
-    return step_us_[step_us_.size() / 2];
+  // This rank's median of the last `num` steps, of those with a timeline or
+  // those without.
+  int64_t StepUs(size_t num, bool is_traced) const {
+    std::vector<double> us;
+    for (size_t i = steps_.size() - num; i < steps_.size(); ++i) {
+      if (steps_[i].is_traced == is_traced) us.push_back(steps_[i].us);
+    }
+    std::sort(us.begin(), us.end());
+    return us.empty() ? 0 : static_cast<int64_t>(us[us.size() / 2]);
   }
 
  private:
@@ -102,12 +113,16 @@ class Steps {
     return absl::OkStatus();
   }
 
+  struct Took {
+    double us = 0;
+    bool is_traced = false;
+  };
   const Options& options_;
   const std::unique_ptr<Operations> operations_;
   std::mt19937 random_;
   std::vector<std::vector<float>> data_;
   std::vector<size_t> order_;
-  std::vector<double> step_us_;
+  std::vector<Took> steps_;
 };
 
 // Rank 0 gets for each step the time of the rank that waited least. What others
@@ -151,9 +166,16 @@ absl::Status Run(const Options& options, WorkerGroup& workers) {
     Steps steps(options, rank.rank, bytes / sizeof(float),
                 std::move(operations));
     ASSIGN_OR_RETURN(Series series, RunIterations(network, rank, [&] {
-                       return steps.Step();
+                       return steps.Step(rank);
                      }));
-    const double step_us = steps.StepUs(series.us.size());
+    const size_t num = series.us.size();
+    std::vector<std::pair<std::string, NetworkRow::Setting>> settings = {
+        {"tensors", int64_t{options.tensors}},
+        {"step_us", steps.StepUs(num, /*is_traced=*/false)}};
+    if (!options.timeline.empty()) {
+      settings.emplace_back("timeline_step_us",
+                            steps.StepUs(num, /*is_traced=*/true));
+    }
     ASSIGN_OR_RETURN(series, LeastOfRanks(rank, std::move(series)));
     ASSIGN_OR_RETURN(const Result result, Combine(rank, series));
     if (rank.rank > 0) continue;
@@ -163,8 +185,7 @@ absl::Status Run(const Options& options, WorkerGroup& workers) {
                 .bytes_moved = static_cast<double>(bytes) * options.tensors,
                 .checked = network.checks ? "values" : "no",
                 .result = result,
-                .settings = {{"tensors", int64_t{options.tensors}},
-                             {"step_us", static_cast<int64_t>(step_us)}}},
+                .settings = std::move(settings)},
                info);
   }
   return rank.rank == 0 ? report.Finish() : absl::OkStatus();
@@ -179,6 +200,10 @@ void AddOperationsCommand(CLI::App& app, int& exit_code) {
                  "allreduces of a step, each of --size bytes")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  app.add_option(
+      "--timeline", options->timeline,
+      "file of the trace that every other step has (rank 1: FILE.1): "
+      "what it costs");
   SetNetworkCallback(
       app, options->network, exit_code,
       [options](const std::vector<std::string>& words) -> absl::Status {
@@ -186,7 +211,9 @@ void AddOperationsCommand(CLI::App& app, int& exit_code) {
         return RunRanks(
             options->network, words,
             {.facts = {{"command", "operations"},
-                       {"--tensors", absl::StrCat(options->tensors)}},
+                       {"--tensors", absl::StrCat(options->tensors)},
+                       {"--timeline",
+                        options->timeline.empty() ? "no" : "yes"}},
              .work = [&](const NetworkOptions& network, WorkerGroup& workers) {
                Options mine = *options;
                mine.network = network;

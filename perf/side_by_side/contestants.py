@@ -44,7 +44,8 @@ class Contestant:
 
 
 class Torch(Contestant):
-    """PyTorch over gloo. With Telegrad's hook by the package of this tree."""
+    """PyTorch over gloo. With Telegrad's hook, and as Horovod by telegrad.horovod, by the
+    package of this tree."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -57,7 +58,10 @@ class Torch(Contestant):
                      "telegrad:none": "DDP, Telegrad's hook, none",
                      "telegrad:2bit": "DDP, Telegrad's hook, 2bit",
                      "telegrad:2bit:reencode": "DDP, Telegrad's hook, 2bit, reencode",
-                     "telegrad:auto": "DDP, Telegrad's hook, auto"}[kind]
+                     "telegrad:auto": "DDP, Telegrad's hook, auto",
+                     "horovod:none": "telegrad.horovod, none",
+                     **{f"horovod:{codec}:{reply}": f"telegrad.horovod, {codec}, {reply}"
+                        for codec in ("int2", "2bit") for reply in ("sum", "reencode")}}[kind]
 
     def start(self, lab, setup, run):
         words = [TORCH_PYTHON, os.path.join(HERE, "torch_rank.py"), self.kind,
@@ -69,6 +73,8 @@ class Torch(Contestant):
                         "LOCAL_WORLD_SIZE": str(setup.per_host),
                         "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
                         "TELEGRAD_BIND": lab.address(host),
+                        **({"TELEGRAD_SECRET_FILE": run.secret_file()}
+                           if self.kind.startswith("horovod") else {}),
                         "TELEGRAD_LIBRARY": run.telegrad_library,
                         "PYTHONPATH": os.path.join(HERE, "..", "..", "python")},
                  words) for rank, host in reversed(list(enumerate(setup.worker_hosts)))]
@@ -274,7 +280,9 @@ class OneWay(Contestant):
 ALL = [
     Torch("gloo"), Torch("ddp"), Torch("ddp_alone"), Torch("ddp_fp16"),
     Torch("powersgd"), Torch("telegrad:none"), Torch("telegrad:2bit"),
-    Torch("telegrad:2bit:reencode"), Torch("telegrad:auto"), OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
+    Torch("telegrad:2bit:reencode"), Torch("telegrad:auto"), Torch("horovod:none"),
+    Torch("horovod:int2:sum"), Torch("horovod:int2:reencode"), Torch("horovod:2bit:sum"),
+    Torch("horovod:2bit:reencode"), OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
     Telegrad("allreduce", "allreduce"),
     Telegrad("push/pull", "pushpull"),
     Telegrad("2bit, sum", "pushpull", "--gc-type", "2bit", "--gc-reply",

@@ -4,12 +4,15 @@
 
 KIND: gloo, ddp, ddp_fp16, powersgd; ddp_alone is DDP with a hook that sends nothing:
 what DDP itself takes, in all of its rows; telegrad:CODEC[:REPLY] is DDP with
-telegrad.torch, which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The model
-hands over ready-made gradients, so that communication and the hook alone are timed.
+telegrad.torch, which listens on TELEGRAD_BIND; horovod:CODEC[:REPLY] is an optimizer of
+telegrad.horovod.torch with compression=CODEC. MASTER_ADDR, RANK ... as torchrun sets
+them. The model hands over ready-made gradients, so that communication and the hook alone
+are timed.
 Rank 0 prints {"seconds": [...], "sent_bytes": of all hosts in a timed step}.
 """
 import json
 import os
+import socket
 import sys
 import time
 
@@ -75,6 +78,41 @@ def ddp_step(kind, sizes):
     return lambda: ddp().backward()
 
 
+def horovod_step(kind, sizes):
+    """What DistributedOptimizer.synchronize takes of gradients that are there: an
+    operation of each, all under way at once, as backward has them: the last first."""
+    meet_elsewhere()
+    import telegrad.horovod.torch as hvd
+    hvd.init()
+    model = Model(sizes)
+    named = list(model.named_parameters())[::-1]
+    _, codec, *reply = kind.split(":")
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([p for _, p in named], lr=0.0), named, op=hvd.Sum,
+        compression=hvd.Compression.codec(codec, **dict(zip(["reply"], reply)))
+        if codec != "none" else hvd.Compression.none)
+    for _, p in named:
+        p.grad = torch.empty_like(p)
+
+    def step():
+        for (_, p), gradient in zip(named, model.gradients[::-1]):
+            p.grad.copy_(gradient)
+        dist.barrier()
+        start = time.perf_counter()
+        optimizer.synchronize()
+        return time.perf_counter() - start
+    return step
+
+
+def meet_elsewhere():
+    """torch's store has MASTER_PORT already."""
+    with socket.socket() as probe:
+        probe.bind((os.environ["TELEGRAD_BIND"], 0))
+        port = torch.tensor([probe.getsockname()[1]])
+    dist.broadcast(port, 0)
+    os.environ["MASTER_PORT"] = str(port.item())
+
+
 def allreduce_step(sizes):
     count = sum(torch.Size(shape).numel() for shape in sizes)
     data = torch.ones(count)
@@ -96,7 +134,10 @@ def main():
         sizes = json.load(file)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    step = allreduce_step(sizes) if kind == "gloo" else ddp_step(kind, sizes)
+    if kind == "gloo":
+        step = allreduce_step(sizes)
+    else:
+        step = (horovod_step if kind.startswith("horovod:") else ddp_step)(kind, sizes)
     seconds = []
     for i in range(int(warmup) + int(iterations)):
         dist.barrier()

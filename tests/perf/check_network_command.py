@@ -53,6 +53,7 @@ def check_row(row, command, transport):
         assert row["wire_bytes"] > row["raw_bytes"], row
     if command == "operations":
         assert row["tensors"] == 161 and row["step_us"] > 0, row
+        assert row["timeline_step_us"] > 0, row
     if command == "msgrate":
         assert row["messages_per_s"] > 0, row
 
@@ -142,8 +143,10 @@ def main():
     environment = {**os.environ, "TELEGRAD_TRANSPORT": "nonsense"}
     with tempfile.TemporaryDirectory() as folder:
         page = os.path.join(folder, "page.html")
+        trace = os.path.join(folder, "trace")
+        words = ["--timeline", trace] if command == "operations" else []
         shown = subprocess.run(
-            [program, *arguments(command, transport), "--html", page],
+            [program, *arguments(command, transport), "--html", page, *words],
             capture_output=True, text=True, timeout=100, check=False,
             env=environment)  # the flag wins
         assert shown.returncode == 0, shown.stderr
@@ -155,6 +158,9 @@ def main():
             html = file.read()
         assert "</html>" in html and "<script" not in html
         assert ("<svg" in html) == (command != "barrier")
+        for path in (trace, trace + ".2") if words else ():
+            with open(path, encoding="utf-8") as file:
+                assert "ALLREDUCE" in {each["name"] for each in json.load(file)}
     if command == "pushpull":
         words = [*arguments(command, transport)[:-2], "--kv-store", "allreduce"]
         shown = subprocess.run([program, *words], capture_output=True,
