@@ -59,6 +59,15 @@ void SetDataOptions(int fd) {
   KeepAlive(fd);
 }
 
+// Whether a socket has no place for what is to be sent: only PollSockets hears
+// when it has, and who waits leaves the link idle.
+bool IsAnyFull(const EndpointTable<Connection>& connections) {
+  return std::any_of(
+      connections.all().begin(), connections.all().end(), [](const auto& of) {
+        return !of.second->is_writable && !of.second->queue.empty();
+      });
+}
+
 std::string DescribeSameHost(const EndpointTable<Connection>& connections) {
   size_t num_local = 0, num_read = 0;
   for (const auto& [id, connection] : connections.all()) {
@@ -291,7 +300,7 @@ bool TcpContext::HandleEvents(bool is_complete) {
   is_progressing_ = true;
   num_events_ = num_moved_ = 0;
   if (is_complete || connections_.size() > kFewConnections ||
-      ++num_polls_ % kPollsPerSocketPoll == 0) {
+      ++num_polls_ % kPollsPerSocketPoll == 0 || IsAnyFull(connections_)) {
     PollSockets();
   } else {
     for (const auto& [id, connection] : connections_.all()) {
