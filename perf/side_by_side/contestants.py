@@ -61,7 +61,8 @@ class Torch(Contestant):
                      "telegrad:auto": "DDP, Telegrad's hook, auto",
                      "horovod:none": "telegrad.horovod, none",
                      **{f"horovod:{codec}:{reply}": f"telegrad.horovod, {codec}, {reply}"
-                        for codec in ("int2", "2bit") for reply in ("sum", "reencode")}}[kind]
+                        for codec in ("int2", "int2shared", "2bit")
+                        for reply in ("sum", "reencode")}}[kind]
 
     def start(self, lab, setup, run):
         words = [TORCH_PYTHON, os.path.join(HERE, "torch_rank.py"), self.kind,
@@ -281,7 +282,7 @@ ALL = [
     Torch("gloo"), Torch("ddp"), Torch("ddp_alone"), Torch("ddp_fp16"),
     Torch("powersgd"), Torch("telegrad:none"), Torch("telegrad:2bit"),
     Torch("telegrad:2bit:reencode"), Torch("telegrad:auto"), Torch("horovod:none"),
-    Torch("horovod:int2:sum"), Torch("horovod:int2:reencode"), Torch("horovod:2bit:sum"),
+    Torch("horovod:int2shared:sum"), Torch("horovod:int2:reencode"), Torch("horovod:2bit:sum"),
     Torch("horovod:2bit:reencode"), OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
     Telegrad("allreduce", "allreduce"),
     Telegrad("push/pull", "pushpull"),
