@@ -161,9 +161,11 @@ class SystemTest(unittest.TestCase):
             if run.process.wait() == -signal.SIGKILL and run.pid in ours:
                 continue  # not by the test
             seen.note(run.process.returncode, run.stderr())
-        wait_until(
+        # A test beside this one may be about to map what it has just made.
+        is_clean = wait_until(
             lambda: not shared_memory_of_nobody_else(self.shm_before), 3)
-        segments = shared_memory_of_nobody_else(self.shm_before)
+        segments = set() if is_clean else shared_memory_of_nobody_else(
+            self.shm_before)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.assertEqual(left, {}, "processes left behind")
         self.assertEqual(segments, set(), "shared memory left behind")
