@@ -56,7 +56,7 @@ ROWS = (
         WHOEVER, ELASTIC + "one_of_several_servers_may_die",
         ELASTIC + "the_only_server_ends_the_job_and_resume_goes_on"),
     row(5, "the scheduler is killed", "all end with 24 within 10 s; --resume has the bits",
-        WHOEVER, FAILURE + "killed_scheduler_gives_24"),
+        WHOEVER, FAILURE + "each_other_one_that_is_killed_has_its_code"),
     row(6, "a dead worker was stopped, and wakes",
         "it ends with 22; the others with 20, or go on with --elastic and right bits",
         MEMBERS + "one_that_wakes_after_its_verdict_is_fenced", codes=(0, 20, 22)),
