@@ -38,6 +38,10 @@ void EndNow(Library library, int device, ncclComm_t communicator,
   if (stream != nullptr) (void)library.stream_destroy(stream);
 }
 
+absl::Status HasEnded() {
+  return absl::FailedPreconditionError("nccl: the communicator has ended");
+}
+
 }  // namespace
 
 absl::Status LostPeers::Check(const Mesh& mesh, TimePoint now) {
@@ -114,9 +118,7 @@ absl::Status Communicator::Init(Mesh& mesh, const ncclUniqueId& id) {
 
 absl::Status Communicator::Run(Mesh& mesh, const Issue& issue,
                                cudaStream_t stream) {
-  if (!is_whole_) {
-    return absl::FailedPreconditionError("nccl: the communicator has ended");
-  }
+  if (!is_whole_) return HasEnded();
   const kernels::DeviceScope scope({DeviceKind::kCuda, device_});
   lost_ = {};
   const ncclResult_t result =
@@ -131,6 +133,7 @@ absl::Status Communicator::Run(Mesh& mesh, const Issue& issue,
 }
 
 absl::Status Communicator::Check(Mesh& mesh) {
+  if (!is_whole_) return HasEnded();
   const TimePoint now = Clock::now();
   RETURN_IF_ERROR(IsReady().status());
   RETURN_IF_ERROR(mesh.Listen(now));
