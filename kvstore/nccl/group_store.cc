@@ -10,9 +10,9 @@
 #include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
 #include "kvstore/collective/collective.h"
+#include "kvstore/collective/meeting.h"
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/job/path/job_options.h"
-#include "kvstore/nccl/meeting.h"
 #include "kvstore/optimizer.h"
 
 namespace telegrad {
@@ -110,7 +110,7 @@ absl::Status GroupStore::SetOptimizer(const OptimizerConfig& config) {
 // All devices meet each other, so that each needs a thread from here on.
 absl::Status GroupStore::Open() {
   const auto count = static_cast<size_t>(options_.num_devices);
-  Meeting meeting(count);
+  Meeting meeting(options_.num_devices);
   std::vector<absl::Status> opened(count);
   for (size_t i = 0; i < count; ++i) {
     workers_.push_back(std::make_unique<Worker>());
@@ -126,12 +126,9 @@ absl::Status GroupStore::Open() {
           .world_size = options_.num_devices,
           .timeout = group_->options().operation_timeout,
           .device = places_[i].ordinal};
-      auto made = GroupDevice::Make(
-          options, places_[i], optimizer_,
-          nonfinite_ == NonFinitePolicy::kError,
-          [&meeting, i](const std::string& mine, TimePoint deadline) {
-            return meeting.Give(i, mine, deadline);
-          });
+      auto made = GroupDevice::Make(options, places_[i], optimizer_,
+                                    nonfinite_ == NonFinitePolicy::kError,
+                                    meeting.ExchangeOf(options.rank));
       opened[i] = made.status();
       if (made.ok()) workers_[i]->device = *std::move(made);
     });

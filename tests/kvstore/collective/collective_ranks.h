@@ -7,41 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/mutex.h"
 #include "kvstore/collective/collective.h"
+#include "kvstore/collective/meeting.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad::testing {
-
-// Gathers the addresses of a group whose ranks are threads.
-class Meeting {
- public:
-  explicit Meeting(int num_ranks) : texts_(static_cast<size_t>(num_ranks)) {}
-
-  AddressExchange ExchangeOf(int rank) {
-    return [this, rank](
-               const std::string& mine,
-               TimePoint deadline) -> absl::StatusOr<std::vector<std::string>> {
-      MutexLock lock(&mutex_);
-      texts_[static_cast<size_t>(rank)] = mine;
-      ++num_come_;
-      changed_.NotifyAll();
-      while (num_come_ < texts_.size()) {
-        if (Clock::now() >= deadline) {
-          return absl::DeadlineExceededError("not all ranks came");
-        }
-        changed_.WaitUntil(&mutex_, deadline);
-      }
-      return texts_;
-    };
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::vector<std::string> texts_ ABSL_GUARDED_BY(mutex_);
-  size_t num_come_ ABSL_GUARDED_BY(mutex_) = 0;
-};
 
 inline GroupOptions InprocOptions(int ranks) {
   GroupOptions options;
