@@ -20,8 +20,6 @@ constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
 // A worker's connection that ends may be its orderly end, of which the
 // scheduler tells us.
 constexpr Duration kSuspicionDelay = std::chrono::milliseconds(300);
-// More than the scheduler may take to tell all of our failure.
-constexpr Duration kVerdictWait = std::chrono::seconds(2);
 
 FatalEvent EventOf(const absl::Status& status) {
   FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
@@ -97,7 +95,7 @@ absl::Status DistServer::Run() {
     control_->Fail(EventOf(status));
     // Our connections end behind the verdict: before it workers would suspect
     // this server.
-    control_->WaitForEnd(Clock::now() + kVerdictWait).IgnoreError();
+    control_->WaitForEnd(Clock::now() + options_.job.timing.dead).IgnoreError();
     return status;
   }
   control_->Leave();
