@@ -16,7 +16,7 @@ struct Function {
 };
 
 // Opens `library` as dlopen takes it, and fills all slots or none. Unavailable
-// says why not. Signals that libfabric's PSM takes on the way are given back.
+// says why not.
 absl::Status Open(const std::string& library,
                   const std::vector<Function>& functions);
 

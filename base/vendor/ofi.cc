@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "base/open_library.h"
 #include "base/vendor.h"
 
@@ -19,10 +21,6 @@ namespace telegrad::vendor {
 
 absl::Status OpenOfi() {
 #define TELEGRAD_ROW(name, version) {#name, &telegrad_slot_##name, version},
-  // libinfinipath takes signals when it is loaded (open_library.cc): alone for
-  // a moment, with libfabric for as long as all of that takes. A signal that
-  // comes meanwhile ends the process with 1.
-  static const absl::Status first = Open("libinfinipath.so.4", {});
   static const absl::Status opened = FromPackage(
       Open("libfabric.so.1", {TELEGRAD_OFI_FUNCTIONS(TELEGRAD_ROW)}),
       "libfabric 1.17 or newer (Debian: libfabric1)");
@@ -30,4 +28,15 @@ absl::Status OpenOfi() {
   return opened;
 }
 
+namespace {
+
+// libfabric's old PSM library, libinfinipath, else takes the signals of ends
+// and faults when it is loaded, and its handler calls exit(): a process that is
+// told to end then ends with 1, or hangs in destructors. Before there are
+// threads, since they may read the environment.
+[[gnu::constructor]] void LeaveSignals() {
+  setenv("IPATH_NO_BACKTRACE", "1", /*overwrite=*/0);
+}
+
+}  // namespace
 }  // namespace telegrad::vendor
