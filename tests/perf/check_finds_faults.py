@@ -37,6 +37,14 @@ def remove_memory_of_the_dead(before):
 def main():
     program, transport = sys.argv[1:]
     before = set(os.listdir("/dev/shm"))
+    try:
+        find_faults(program, transport)
+    finally:
+        remove_memory_of_the_dead(before)
+    print(f"{len(CASES)} faults over {transport} found, those of a store healed")
+
+
+def find_faults(program, transport):
     name, _, tls = transport.partition(":")
     for command, size, seed, expected in CASES:
         words = [program, command, "--ranks", "2", "--size", size,
@@ -51,11 +59,9 @@ def main():
              tls, "--check", "--warmup", "1", "--iterations", "40", "--timeout",
              "30", "--fault", STORE_FAULTS]
     harmed = run(words)
-    remove_memory_of_the_dead(before)
     assert harmed.returncode != 0, harmed
     healed = run(words, "--resend")
     assert healed.returncode == 0, healed
-    print(f"{len(CASES)} faults over {transport} found, those of a store healed")
 
 
 if __name__ == "__main__":
