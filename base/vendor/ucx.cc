@@ -1,3 +1,8 @@
+#include <stdlib.h>
+
+#include <filesystem>
+#include <system_error>
+
 #include "base/open_library.h"
 #include "base/vendor.h"
 
@@ -47,13 +52,35 @@
 TELEGRAD_UCX_FUNCTIONS(TELEGRAD_FORWARD)
 
 namespace telegrad::vendor {
+namespace {
 
-absl::Status OpenUcx() {
+bool HasRdmaDevices() {
+  std::error_code error;
+  return !std::filesystem::is_empty("/dev/infiniband", error) && !error;
+}
+
+// UCX replaces brk and sbrk, to hear of registered memory that is given back,
+// by functions that are wrong beside each other: where one thread makes a
+// context while another's heap grows, malloc finds "break adjusted to free
+// malloc space". Without a device that memory is registered with, it is told
+// to leave them. Children may be on other hosts: they do not inherit that.
+absl::Status Load() {
+  constexpr char kMemoryEvents[] = "UCX_MEM_EVENTS";
+  const bool is_told = getenv(kMemoryEvents) == nullptr && !HasRdmaDevices();
+  if (is_told) setenv(kMemoryEvents, "no", /*overwrite=*/1);
 #define TELEGRAD_ROW(name) {#name, &telegrad_slot_##name},
-  static const absl::Status opened =
+  const absl::Status opened =
       FromPackage(Open("libucp.so.0", {TELEGRAD_UCX_FUNCTIONS(TELEGRAD_ROW)}),
                   "UCX 1.13 or newer (Debian: libucx0; pip: telegrad[ucx])");
 #undef TELEGRAD_ROW
+  if (is_told) unsetenv(kMemoryEvents);
+  return opened;
+}
+
+}  // namespace
+
+absl::Status OpenUcx() {
+  static const absl::Status opened = Load();
   return opened;
 }
 

@@ -6,7 +6,10 @@
 #include <signal.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "base/open_library.h"
 #include "tests/testing/status_matchers.h"
@@ -47,6 +50,26 @@ TEST(Vendor, LibrariesAreOpened) {
   EXPECT_EQ(signal(SIGTERM, SIG_DFL), &OnSignal);
   // Debian's libfabric brings a library that takes it.
   EXPECT_EQ(signal(SIGINT, SIG_DFL), SIG_DFL);
+}
+
+TEST(Vendor, UcxLeavesTheHeapAloneWhereNothingIsRegistered) {
+  std::error_code error;
+  if (!std::filesystem::is_empty("/dev/infiniband", error) && !error) {
+    GTEST_SKIP() << "this machine has RDMA devices";
+  }
+  if (getenv("UCX_MEM_EVENTS") != nullptr) GTEST_SKIP() << "UCX_MEM_EVENTS";
+  if (!OpenUcx().ok()) GTEST_SKIP() << OpenUcx();
+  void* const ucm = dlopen("libucm.so.0", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(ucm, nullptr);
+  // As ucm/api/ucm.h declares it; 1 << 17 is UCM_EVENT_VM_UNMAPPED.
+  const auto set_handler =
+      reinterpret_cast<int8_t (*)(int, int, void (*)(int, void*, void*),
+                                  void*)>(dlsym(ucm, "ucm_set_event_handler"));
+  ASSERT_NE(set_handler, nullptr);
+  EXPECT_NE(set_handler(
+                1 << 17, 0, [](int, void*, void*) {}, nullptr),
+            0);
+  dlclose(ucm);
 }
 
 TEST(Vendor, WhatIsMissingIsNamedAndNoSlotIsFilled) {

@@ -73,7 +73,7 @@ SOURCES = (".h", ".cc", ".cu", ".cuh")
 # where UCX and NCCL read it, to see what is the user's.
 GETENV_FILES = re.compile(
     r"^(trainer/main\.cc|trainer/flags/options\.cc|perf/main\.cc|perf/options\.cc"
-    r"|kernels/prefetch\.cc|python/c/job\.cc|kvstore/job/launch/placement\.cc|transport/ucx/config\.cc|transport/ofi/provider\.cc|kvstore/collective/nccl/environment\.cc|topology/options\.cc|kvstore/program/server_main\.cc"
+    r"|kernels/prefetch\.cc|python/c/job\.cc|kvstore/job/launch/placement\.cc|base/vendor/ucx\.cc|transport/ucx/config\.cc|transport/ofi/provider\.cc|kvstore/collective/nccl/environment\.cc|topology/options\.cc|kvstore/program/server_main\.cc"
     r"|tests/.*)$")
 # What a machine has is looked at in topology, and decided there. Elsewhere /sys
 # is read for an error's text, and for how much memory a benchmark may take.
