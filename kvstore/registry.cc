@@ -168,9 +168,11 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeForHosts(
     };
   };
   return std::make_unique<TierOneStore>(
-      options, std::make_unique<HostStore>(
-                   one, entry.traits, group, std::move(workers),
-                   make(within, kHostTraits), make(one, entry.traits)));
+      options,
+      std::make_unique<HostStore>(one, entry.traits, group, std::move(workers),
+                                  make(within, kHostTraits),
+                                  make(one, entry.traits)),
+      /*on_gpus=*/false);
 }
 
 // Rounds that go on without some workers are sums that servers make.
@@ -270,8 +272,8 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
   }
   StoreOptions second = options;
   second.num_devices = 1;
-  return std::make_unique<TierOneStore>(options,
-                                        entry->factory(second, traits, group));
+  return std::make_unique<TierOneStore>(
+      options, entry->factory(second, traits, group), /*on_gpus=*/true);
 }
 
 absl::StatusOr<StoreTraits> FindStoreType(absl::string_view type) {

@@ -115,7 +115,7 @@ bool GroupDevice::Queue(std::shared_ptr<GroupBucket> bucket,
 }
 
 absl::Status GroupDevice::Begin(const GroupBucket& bucket) {
-  if (!bucket.ops[0]->grads.empty()) RETURN_IF_ERROR(Sum(bucket));
+  if (bucket.ops[0]->kind != GroupKind::kPull) RETURN_IF_ERROR(Sum(bucket));
   for (const auto& op : bucket.ops) {
     if (!op->outs.empty()) {
       lane_->Follow(op->events[index_].out);
@@ -133,16 +133,19 @@ absl::Status GroupDevice::Begin(const GroupBucket& bucket) {
 absl::Status GroupDevice::Sum(const GroupBucket& bucket) {
   const kernels::KernelTable& table = lane_->kernels();
   const Stream stream = lane_->stream();
-  const bool is_broadcast = bucket.ops[0]->kind == GroupKind::kBroadcast;
+  const bool is_broadcast = bucket.ops[0]->kind == GroupKind::kBroadcast ||
+                            bucket.ops[0]->kind == GroupKind::kSpread;
   std::vector<Group::Part> parts;
   for (const auto& op : bucket.ops) {
     const GroupTensor::Place& place = op->tensor->places[index_];
     const size_t count = op->tensor->spec.num_elems;
     auto* const floats = place.values.as<float>();
-    lane_->Follow(op->events[index_].grad);
-    Widen(table, op->grads[index_].bytes, op->tensor->spec.dtype, count, floats,
-          stream);
     parts.push_back({floats, count});
+    if (!op->grads.empty()) {
+      lane_->Follow(op->events[index_].grad);
+      Widen(table, op->grads[index_].bytes, op->tensor->spec.dtype, count,
+            floats, stream);
+    }
     if (!counts_nonfinite_ || is_broadcast) continue;
     table.count_nonfinite(floats, count, place.stats, stream);
     lane_->Down(PlaceOfStats(place.copied, {}),
@@ -151,8 +154,11 @@ absl::Status GroupDevice::Sum(const GroupBucket& bucket) {
   RETURN_IF_ERROR(lane_->status());
   const CollectiveSettings settings = {.stream = stream};
   if (is_broadcast) {
-    return members_->Broadcast(parts[0].data, parts[0].count, Dtype::kFloat32,
-                               0, settings);
+    for (const Group::Part& part : parts) {
+      RETURN_IF_ERROR(members_->Broadcast(part.data, part.count,
+                                          Dtype::kFloat32, 0, settings));
+    }
+    return absl::OkStatus();
   }
   RETURN_IF_ERROR(
       members_->AllreduceAll(parts, Dtype::kFloat32, ReduceOp::kSum, settings));

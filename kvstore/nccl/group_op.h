@@ -34,7 +34,8 @@ struct GroupTensor {
   std::shared_ptr<GroupOp> active = nullptr;
 };
 
-enum class GroupKind : uint8_t { kPush, kPull, kPushPull, kBroadcast };
+// kSpread is a broadcast of what the first device has.
+enum class GroupKind : uint8_t { kPush, kPull, kPushPull, kBroadcast, kSpread };
 
 // One operation on one tensor, in which every device takes part.
 struct GroupOp {
@@ -65,7 +66,7 @@ struct GroupOp {
   uint64_t step = 0;  // rounds before it; known since it is in a bucket
 };
 
-// Operations of one kind, which all devices do at once; a broadcast is alone.
+// Operations of one kind, which all devices do at once.
 struct GroupBucket {
   std::vector<std::shared_ptr<GroupOp>> ops = {};
   // The schedule's:

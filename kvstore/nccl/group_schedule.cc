@@ -80,14 +80,13 @@ bool GroupSchedule::BeginNext() {
     return a->priority > b->priority;
   });
   const GroupKind kind = waiting_.front()->kind;
-  const size_t most = kind == GroupKind::kBroadcast ? 1 : kMostInBucket;
   size_t count = 0;
   size_t num_elems = 0;
-  while (count < std::min(most, waiting_.size()) && num_elems < kBucketElems &&
-         waiting_[count]->kind == kind) {
+  while (count < std::min(kMostInBucket, waiting_.size()) &&
+         num_elems < kBucketElems && waiting_[count]->kind == kind) {
     num_elems += waiting_[count++]->tensor->spec.num_elems;
   }
-  const bool gathers = count == waiting_.size() && count < most &&
+  const bool gathers = count == waiting_.size() && count < kMostInBucket &&
                        num_elems < kBucketElems && !hurries_ && !is_closed_;
   if (gathers && num_under_way_ >= kMostUnderWay) return false;
   const auto end = waiting_.begin() + static_cast<ptrdiff_t>(count);

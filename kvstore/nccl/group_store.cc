@@ -247,13 +247,22 @@ Ticket GroupStore::Broadcast(Key key, int root, TensorViews values,
   return Start(GroupKind::kBroadcast, key, values, values, priority);
 }
 
+TensorView GroupStore::first(Key key) const {
+  MutexLock lock(&mutex_);
+  return FloatTensor(tensors_[key]->places[0].values.view());
+}
+
+Ticket GroupStore::Spread(Key key, TensorViews outs, int priority) {
+  return Start(GroupKind::kSpread, key, {}, outs, priority);
+}
+
 Ticket GroupStore::Start(GroupKind kind, Key key, TensorViews grads,
                          TensorViews outs, int priority) {
   const absl::StatusOr<GroupTensor*> found = FindTensor(key);
   if (!found.ok()) return FinishedTicket(found.status());
   GroupTensor& tensor = **found;
   absl::Status status;
-  if (kind != GroupKind::kPull) {
+  if (kind != GroupKind::kPull && kind != GroupKind::kSpread) {
     status = CheckViews(tensor.spec, grads, options_.num_devices);
   }
   if (kind != GroupKind::kPush) {

@@ -47,6 +47,10 @@ class GroupStore : public KVStore, private CodecControl {
   Ticket Pull(Key key, TensorViews outs, int priority) override;
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
+  // The result of a tensor on the first device, float32: the caller's between
+  // its operations. Spread gives what is there to all devices and to `outs`.
+  TensorView first(Key key) const;
+  Ticket Spread(Key key, TensorViews outs, int priority);
   CodecControl& codecs() override { return *this; }
   StoreStats stats() const override;  // num_frames: calls of the group
   void Close() override;

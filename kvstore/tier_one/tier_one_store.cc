@@ -11,6 +11,7 @@
 #include "kvstore/engine/codec/checks.h"
 #include "kvstore/engine/codec/floats.h"
 #include "kvstore/engine/rows/rows.h"
+#include "kvstore/job/path/job_options.h"
 
 namespace telegrad {
 namespace {
@@ -18,24 +19,28 @@ namespace {
 // The tag that ends the thread of results: no key.
 constexpr uint64_t kEnd = UINT64_MAX;
 
+bool IsOnGpus(const TensorSpec& spec) {
+  return !std::all_of(spec.devices.begin(), spec.devices.end(),
+                      [](Device device) { return device == Device{}; });
+}
+
 absl::Status CheckOnHost(const TensorSpec& spec) {
-  const bool is_on_host =
-      std::all_of(spec.devices.begin(), spec.devices.end(),
-                  [](Device device) { return device == Device{}; });
-  if (is_on_host) return absl::OkStatus();
+  if (!IsOnGpus(spec)) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "tensor ", spec.name,
-      " on a GPU: devices of a worker, and workers of a host, are summed in "
-      "host memory; take a worker for each GPU, and join with gdr, which says "
+      " on a GPU: workers of a host are summed in host memory, and tensors "
+      "that "
+      "come together on GPUs only if all are there; join with gdr, which says "
       "where tensors are, or with tier1 off"));
 }
 
 }  // namespace
 
 TierOneStore::TierOneStore(const StoreOptions& options,
-                           std::unique_ptr<KVStore> second)
+                           std::unique_ptr<KVStore> second, bool on_gpus)
     : options_(options),
       num_devices_(static_cast<size_t>(options.num_devices)),
+      on_gpus_(on_gpus),
       second_(std::move(second)),
       pool_(std::make_unique<ThreadPool>(options.num_threads)),
       results_(StartThread([this] { RunResults(); })) {}
@@ -58,6 +63,9 @@ absl::StatusOr<std::vector<Key>> TierOneStore::Init(
   RETURN_IF_ERROR(CheckPlaces(tensors, options_.num_devices));
   RETURN_IF_ERROR(
       CheckValues(tensors, values, options_.num_devices, optimizer_));
+  if (on_gpus_ && !tensors.empty() && IsOnGpus(tensors[0])) {
+    return InitOnGpus(tensors, values);
+  }
   // The other store has float32, in memory that is here anyway.
   std::vector<std::unique_ptr<Tensor>> added;
   std::vector<TensorSpec> specs(tensors.begin(), tensors.end());
@@ -81,6 +89,38 @@ absl::StatusOr<std::vector<Key>> TierOneStore::Init(
   ASSIGN_OR_RETURN(const std::vector<Key> keys, second_->Init(specs, firsts));
   for (size_t i = 0; i < values.size(); ++i) {
     NarrowTo(values[i].bytes, *added[i / num_devices_]);
+  }
+  MutexLock lock(&mutex_);
+  for (auto& tensor : added) tensors_.push_back(std::move(tensor));
+  return keys;
+}
+
+absl::StatusOr<std::vector<Key>> TierOneStore::InitOnGpus(
+    std::span<const TensorSpec> tensors, TensorViews values) {
+  if (gpus_ == nullptr) {
+    const StoreTraits traits = {.type = "nccl", .takes_devices = true};
+    gpus_ = std::make_unique<GroupStore>(options_, traits, nullptr, "nccl");
+    RETURN_IF_ERROR(
+        gpus_->SetCompression({.nonfinite = NonFinitePolicy::kPropagate}));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Key> there, gpus_->Init(tensors, values));
+  std::vector<std::unique_ptr<Tensor>> added;
+  std::vector<TensorSpec> specs(tensors.begin(), tensors.end());
+  std::vector<TensorView> firsts;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    added.push_back(std::make_unique<Tensor>());
+    added.back()->spec = specs[i];
+    added.back()->on_gpus = there[i];
+    specs[i].devices.resize(1);
+    specs[i].dtype = Dtype::kFloat32;
+    if (!values.empty()) firsts.push_back(gpus_->first(there[i]));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Key> keys, second_->Init(specs, firsts));
+  for (size_t i = 0; i < firsts.size(); ++i) {
+    const TensorViews outs = values.subspan(i * num_devices_, num_devices_);
+    RETURN_IF_ERROR(
+        gpus_->Spread(there[i], outs, 0)
+            .Wait(Clock::now() + group().options().operation_timeout));
   }
   MutexLock lock(&mutex_);
   for (auto& tensor : added) tensors_.push_back(std::move(tensor));
@@ -163,6 +203,10 @@ Ticket TierOneStore::Start(Op started, TensorViews grads, TensorViews outs) {
   }
   // There is nothing to sum, and no memory.
   if (op == nullptr) return HandOn(*tensor, started);
+  if (tensor->on_gpus.has_value() && !op->rows.has_value()) {
+    BeginOnGpus(*tensor, op, grads);
+    return Ticket(op->ticket);
+  }
   // A pool without threads runs it here.
   pool_->Post(op->priority, [this, tensor, op] { Begin(*tensor, op); });
   return Ticket(op->ticket);
@@ -175,19 +219,20 @@ std::shared_ptr<TierOneStore::Op> TierOneStore::Lend(Tensor& tensor, Op started,
   if (op->rows.has_value()) {
     op->row_values = Buffer(4 * tensor.spec.row_elems * op->rows->size());
   }
-  for (size_t i = 0; i < num_devices_; ++i) {
+  const bool is_on_gpus = tensor.on_gpus.has_value() && !op->rows.has_value();
+  if (is_on_gpus) op->outs.assign(outs.begin(), outs.end());
+  for (size_t i = 0; i < num_devices_ && !is_on_gpus; ++i) {
     op->memory.push_back(std::make_unique<BorrowedMemory>(
         op->has_in ? ConstBytes(grads[i].bytes) : ConstBytes(),
         op->has_out ? outs[i].bytes : Bytes()));
   }
   op->ticket = std::make_shared<Ticket::State>();
   op->ticket->describe = [this, &tensor, weak = std::weak_ptr(op)] {
-    Ticket second;
+    std::string missing;
     if (const auto live = weak.lock()) {
       MutexLock describing(&mutex_);
-      second = live->second;
+      if (live->stage == Stage::kSecond) missing = live->under_way.Missing();
     }
-    const std::string missing = second.Missing();
     return missing.empty() ? absl::StrCat("tensor ", tensor.spec.name,
                                           ": its devices are being summed")
                            : missing;
@@ -196,27 +241,62 @@ std::shared_ptr<TierOneStore::Op> TierOneStore::Lend(Tensor& tensor, Op started,
     const auto live = weak.lock();
     if (live == nullptr) return;
     // Uses end with the sums and copies that run.
-    AwaitRelease(group(), live->ticket, [&](TimePoint deadline) {
-      bool is_released = true;
-      for (const auto& memory : live->memory) {
-        is_released &= memory->Release(deadline);
-      }
-      return is_released;
-    });
+    AwaitRelease(group(), live->ticket,
+                 [&](TimePoint deadline) { return LetGo(*live, deadline); });
   };
   tensor.active = op;
   ++num_ops_;
   return op;
 }
 
-void TierOneStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
-  if (op->has_in) Sum(tensor, *op);
-  const Ticket second = HandOn(tensor, *op);
+// Whether nothing of the caller's is in use, by `deadline`.
+bool TierOneStore::LetGo(Op& op, TimePoint deadline) {
+  bool is_released = true;
+  for (const auto& memory : op.memory) is_released &= memory->Release(deadline);
+  Ticket of_gpus;  // they are done in a moment
   {
     MutexLock lock(&mutex_);
-    op->second = second;
+    op.is_let_go = true;
+    if (op.stage != Stage::kSecond) of_gpus = op.under_way;
   }
-  second.NotifyTo(done_, op->key);
+  return of_gpus.WaitUntil(deadline) && is_released;
+}
+
+void TierOneStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
+  if (op->has_in) Sum(tensor, *op);
+  Follow(op, Stage::kSecond, HandOn(tensor, *op));
+}
+
+// By the thread that calls the store, whose streams are followed.
+void TierOneStore::BeginOnGpus(const Tensor& tensor,
+                               const std::shared_ptr<Op>& op,
+                               TensorViews grads) {
+  const Key key = *tensor.on_gpus;
+  if (!op->has_in) return Follow(op, Stage::kSecond, HandOn(tensor, *op));
+  Follow(op, Stage::kSum,
+         op->kind == Kind::kBroadcast
+             ? gpus_->Broadcast(key, 0, grads, op->priority)
+             : gpus_->Push(key, grads, op->priority));
+}
+
+void TierOneStore::Follow(const std::shared_ptr<Op>& op, Stage stage,
+                          const Ticket& ticket) {
+  {
+    MutexLock lock(&mutex_);
+    op->stage = stage;
+    op->under_way = ticket;
+  }
+  ticket.NotifyTo(done_, op->key);
+}
+
+// Whether there is anybody to give the result to.
+bool TierOneStore::Spread(const Tensor& tensor, const std::shared_ptr<Op>& op) {
+  MutexLock lock(&mutex_);
+  if (op->is_let_go) return false;
+  op->stage = Stage::kSpread;
+  op->under_way = gpus_->Spread(*tensor.on_gpus, op->outs, op->priority);
+  op->under_way.NotifyTo(done_, op->key);
+  return true;
 }
 
 void TierOneStore::CopyRows(const Op& op, bool is_out) {
@@ -253,8 +333,10 @@ void TierOneStore::Sum(Tensor& tensor, const Op& op) {
   }
 }
 
-Ticket TierOneStore::HandOn(Tensor& tensor, const Op& op) {
-  TensorView view = FloatTensor(tensor.value.view());
+Ticket TierOneStore::HandOn(const Tensor& tensor, const Op& op) {
+  TensorView view = tensor.on_gpus.has_value()
+                        ? gpus_->first(*tensor.on_gpus)
+                        : FloatTensor(tensor.value.view());
   if (op.rows.has_value()) {
     view = FloatTensor(op.row_values.view());
     view.rows = *op.rows;
@@ -280,15 +362,27 @@ void TierOneStore::RunResults() {
     if (*tag == kEnd) return;
     Tensor* tensor = nullptr;
     std::shared_ptr<Op> op;
-    Ticket second;
+    Stage stage = Stage::kSecond;
+    Ticket ticket;
     {
       MutexLock lock(&mutex_);
       tensor = tensors_[*tag].get();
       op = tensor->active;
-      second = op->second;
+      stage = op->stage;
+      ticket = op->under_way;
     }
-    const absl::Status status = second.Wait(Clock::now());  // it is done
-    if (status.ok() && op->has_out) HandOut(*tensor, *op);
+    const absl::Status status = ticket.Wait(Clock::now());  // it is done
+    if (status.ok() && stage == Stage::kSum) {
+      Follow(op, Stage::kSecond, HandOn(*tensor, *op));
+      continue;
+    }
+    if (status.ok() && stage == Stage::kSecond && op->has_out) {
+      const bool is_on_gpus = op->memory.empty();
+      if (is_on_gpus && Spread(*tensor, op)) continue;
+      if (!is_on_gpus) HandOut(*tensor, *op);
+    }
+    // The others wait for what this worker's GPUs have not summed.
+    if (!status.ok() && stage != Stage::kSecond) group().Fail(status);
     {
       MutexLock lock(&mutex_);
       tensor->active = nullptr;
@@ -329,6 +423,7 @@ void TierOneStore::Close() {
   }
   FinishedTicket(absl::OkStatus()).NotifyTo(done_, kEnd);
   results_.join();
+  if (gpus_ != nullptr) gpus_->Close();
 }
 
 }  // namespace telegrad

@@ -50,8 +50,9 @@ BELOW["kvstore/ps/wire"] = STORE
 BELOW["kvstore/ps/server"] = ("kvstore/ps/wire",) + STORE
 BELOW["kvstore/ps/worker"] = ("kvstore/ps/wire", "kvstore/ps/server") + STORE
 BELOW["kvstore/ps/hosts"] = ("kvstore/ps",) + STORE
-for name in ("local", "nccl", "tier_one"):
+for name in ("local", "nccl"):
     BELOW["kvstore/" + name] = STORE
+BELOW["kvstore/tier_one"] = ("kvstore/nccl",) + STORE
 BELOW["kvstore/tuning"] = STORE
 BELOW["kvstore/program"] = ("kvstore/tuning", "kvstore") + BELOW["kvstore"]
 TRAINER = BELOW["trainer"]

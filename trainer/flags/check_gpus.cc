@@ -12,20 +12,25 @@
 namespace telegrad {
 namespace {
 
-// What networks on GPUs do not do yet; "" nothing of it is asked for.
+// Whether NCCL sums a worker's devices, of which each is another GPU then.
+bool SumsByNccl(const TrainOptions& options) {
+  const auto traits = FindStoreType(options.kv_store);
+  return traits.ok() &&
+         (traits->needs_gpus || (traits->has_workers && options.devices > 1));
+}
+
+// What networks on GPUs do not do; "" nothing of it is asked for.
 std::string NotOnGpus(const TrainOptions& options) {
   if (options.devices == 1) return "";
   if (options.local_steps > 0) return "--local-steps with --devices above 1";
-  const auto traits = FindStoreType(options.kv_store);
-  if (!traits.ok() || !traits->has_workers) return "";
+  if (options.gpus != kEmulatedGpu || !SumsByNccl(options)) return "";
   return absl::StrCat("--devices above 1 with --kv-store ", options.kv_store);
 }
 
 }  // namespace
 
 absl::Status CheckNumGpus(const TrainOptions& options, size_t num_gpus) {
-  const auto traits = FindStoreType(options.kv_store);
-  if (!traits.ok() || !traits->needs_gpus ||
+  if (!SumsByNccl(options) ||
       static_cast<size_t>(options.devices) <= num_gpus) {
     return absl::OkStatus();
   }
@@ -41,9 +46,13 @@ absl::Status CheckGpus(const TrainOptions& options) {
         absl::StrCat("--gpus ", options.gpus, ": ", why...));
   };
   const bool is_emulated = options.gpus == kEmulatedGpu;
-  if (!is_emulated) RETURN_IF_ERROR(ParseGpus(options.gpus).status());
+  if (!is_emulated) {
+    ASSIGN_OR_RETURN(const std::vector<int> named, ParseGpus(options.gpus));
+    if (!named.empty()) RETURN_IF_ERROR(CheckNumGpus(options, named.size()));
+  }
   if (const std::string what = NotOnGpus(options); !what.empty()) {
-    return refuse(what, " is for the CPU only in this version; leave one out");
+    return refuse(what, is_emulated ? " needs GPUs; leave one out"
+                                    : " is for the CPU only; leave one out");
   }
   if (is_emulated) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<int> gpus,
