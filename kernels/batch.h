@@ -82,6 +82,10 @@ struct DecodeSpan {
   float scale = 1;          // what is decoded is multiplied by it
   uint32_t first_tile = 0;  // the array's first among all tiles of the batch
   uint64_t num_bytes = 0;   // size of `codes`, for lists
+  // drawn_decode: strata; top_decode: what is sent of a whole block;
+  // low_rank_decode: the rank.
+  uint32_t k = 0;
+  uint64_t cols = 0;  // low_rank_decode: LowRankShape's
 };
 
 // Whole blocks of every code but radix, whose tiles are the most blocks of
@@ -172,6 +176,9 @@ struct BatchKernels {
   // Payloads of kernels/sparse_list.h, by their content.
   DecodeManyFn* sign_list_decode = nullptr;
   DecodeManyFn* value_list_decode = nullptr;
+  DecodeManyFn* drawn_decode = nullptr;
+  DecodeManyFn* top_decode = nullptr;
+  DecodeManyFn* low_rank_decode = nullptr;
 };
 
 }  // namespace telegrad::kernels

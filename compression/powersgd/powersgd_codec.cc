@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
+#include "compression/encode_many.h"
 #include "compression/self_contained_codec.h"
 #include "compression/stream_buffers.h"
 #include "kernels/low_rank.h"
@@ -91,6 +92,17 @@ class PreparedPowerSgd : public SelfContainedCodec {
                               At(payload, LowRankSide::kRight), shape_,
                               AsFloats(out), stream);
     return absl::OkStatus();
+  }
+  // A sum is a payload.
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override {
+    auto* const decode = kernels().batch.low_rank_decode;
+    if (decode == nullptr) return std::nullopt;
+    RETURN_IF_ERROR(CheckDecode(item.payload, FloatRoomOf(item)));
+    DecodePart part = {.decode = decode, .span = SpanOf(item, 0)};
+    part.span.k = shape_.rank;
+    part.span.cols = shape_.cols;
+    return part;
   }
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {

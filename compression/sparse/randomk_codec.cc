@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
+#include "compression/encode_many.h"
 #include "compression/shape_checks.h"
 #include "compression/sparse/clear_ahead.h"
 #include "compression/sparse/value_codec.h"
@@ -125,6 +126,17 @@ class PreparedRandomK : public SelfContainedCodec {
     });
     clear.All();
     return absl::OkStatus();
+  }
+
+  // A sum is a payload.
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override {
+    auto* const decode = kernels().batch.drawn_decode;
+    if (decode == nullptr) return std::nullopt;
+    RETURN_IF_ERROR(CheckDecode(item.payload, FloatRoomOf(item)));
+    DecodePart part = {.decode = decode, .span = SpanOf(item, 0)};
+    part.span.k = static_cast<uint32_t>(k_);
+    return part;
   }
 
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
+#include "compression/encode_many.h"
 #include "compression/self_contained_codec.h"
 #include "kernels/block_top.h"
 
@@ -103,6 +104,15 @@ class PreparedSparseLoCo : public SelfContainedCodec {
   absl::Status Decode(ConstBytes payload, float, Bytes out,
                       Stream stream) const override {
     return Read(kernels().block_top.decode, payload, out, stream);
+  }
+  absl::StatusOr<std::optional<DecodePart>> DecodePartOf(
+      const DecodeItem& item) const override {
+    auto* const decode = kernels().batch.top_decode;
+    if (decode == nullptr || item.num_payloads != 0) return std::nullopt;
+    RETURN_IF_ERROR(CheckDecode(item.payload, FloatRoomOf(item)));
+    DecodePart part = {.decode = decode, .span = SpanOf(item, 0)};
+    part.span.k = static_cast<uint32_t>(rule_.keep);
+    return part;
   }
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {

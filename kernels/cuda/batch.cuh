@@ -196,6 +196,21 @@ __device__ inline DecodeTile TileOf(const DecodeBatch& batch) {
   return tile;
 }
 
+// The block's tile becomes 0, for all its threads behind a __syncthreads().
+__device__ inline void ClearTile(const DecodeBatch& batch,
+                                 const DecodeTile& tile) {
+  const float zero = tile.Scaled(0.0f);
+  const float zeros[4] = {zero, zero, zero, zero};
+  const DecodeOut out = tile.out.From(tile.begin);
+  const size_t wide = batch.is_aligned ? tile.n / 4 * 4 : 0;
+  for (size_t i = 4 * threadIdx.x; i < wide; i += 4 * blockDim.x) {
+    out.Store<true>(zeros, i, wide);
+  }
+  for (size_t i = wide + threadIdx.x; i < tile.n; i += blockDim.x) {
+    out.StoreOne(zero, i);
+  }
+}
+
 // One of two kernels, by whether outputs are aligned.
 template <typename Kernel>
 void LaunchDecodes(const DecodeBatch& batch, Kernel* aligned, Kernel* other,

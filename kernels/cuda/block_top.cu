@@ -1,4 +1,5 @@
 #include "kernels/block_top.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/compaction.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
@@ -321,6 +322,30 @@ __global__ void PutTopKernel(const uint8_t* payload, size_t n, size_t keep,
   }
 }
 
+static_assert(kDecodeTile % kTopBlock == 0, "a tile is whole blocks");
+
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    TopDecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  ClearTile(batch, tile);
+  __syncthreads();
+  const size_t n = tile.span->num_elems;
+  const size_t keep = tile.span->k;
+  const size_t num_top = NumTop(n, keep);
+  const uint8_t* const codes = tile.codes + TopCodesAt(num_top);
+  const size_t end = tile.begin + tile.n;
+  const size_t last = end == n ? num_top : end / kTopBlock * keep;
+  for (size_t j = tile.begin / kTopBlock * keep + threadIdx.x; j < last;
+       j += blockDim.x) {
+    const size_t i =
+        j / keep * kTopBlock + TopPlaceAt(tile.codes + kTopPlacesAt, j);
+    if (i >= n) continue;
+    const float level =
+        reinterpret_cast<const float*>(tile.codes)[TopCodeAt(codes, j)];
+    tile.out.StoreOne(tile.Scaled(level), i);
+  }
+}
+
 void TopEncode(const float* grad, float* residual, size_t n, TopRule rule,
                NonFinite nonfinite, uint8_t* payload, EncodeStats* stats,
                void* scratch, Stream stream) {
@@ -354,6 +379,10 @@ void TopDecode(const uint8_t* payload, size_t n, size_t keep, float* out,
 }
 
 }  // namespace
+
+void TopDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, TopDecodeManyKernel, TopDecodeManyKernel, stream);
+}
 
 BlockTopKernels BlockTop() {
   return {TopEncode, TopDecode<false>, TopDecode<true>};

@@ -82,5 +82,8 @@ DecodeManyFn CountDecodeMany;
 DecodeManyFn BlockSignDecodeMany;
 DecodeManyFn SignListDecodeMany;
 DecodeManyFn ValueListDecodeMany;
+DecodeManyFn DrawnDecodeMany;
+DecodeManyFn TopDecodeMany;
+DecodeManyFn LowRankDecodeMany;
 
 }  // namespace telegrad::kernels::cuda

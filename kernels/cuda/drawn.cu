@@ -1,3 +1,4 @@
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stats.cuh"
@@ -64,6 +65,33 @@ __global__ void PutDrawnKernel(const uint32_t* payload, Draw draw, float* out) {
   });
 }
 
+// A block puts the strata that may have their element in its tile: stratum j
+// begins at or before element begin where j <= begin * k / n.
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    DrawnDecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  ClearTile(batch, tile);
+  __syncthreads();
+  const size_t n = tile.span->num_elems;
+  const size_t k = tile.span->k;
+  const auto* const payload = reinterpret_cast<const uint32_t*>(tile.codes);
+  const uint32_t* const values = payload + kDrawnValuesAt / 4;
+  const size_t end = tile.begin + tile.n;
+  const size_t last = (end * k + n - 1) / n;
+  const size_t first = tile.begin * k / n / kStrata * kStrata;
+  for (size_t at = first + kStrata * threadIdx.x; at < last;
+       at += kStrata * blockDim.x) {
+    const PhiloxWords words = DrawnWords(SeedOf(payload), at);
+#pragma unroll
+    for (size_t j = at; j < at + kStrata; ++j) {
+      if (j >= k) continue;
+      const size_t index = DrawnAt(words, j, n, k);
+      if (index < tile.begin || index >= end) continue;
+      tile.out.StoreOne(tile.Scaled(__uint_as_float(values[j])), index);
+    }
+  }
+}
+
 // out = a + b; the seed is a's. `out` may be `a`.
 __global__ void SumDrawnKernel(const uint32_t* a, const uint32_t* b, size_t k,
                                uint32_t* out) {
@@ -113,6 +141,10 @@ void Sum(const uint8_t* const* payloads, uint32_t num_payloads, size_t k,
 }
 
 }  // namespace
+
+void DrawnDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, DrawnDecodeManyKernel, DrawnDecodeManyKernel, stream);
+}
 
 DrawnKernels Drawn() { return {Take, Put<false>, Put<true>, Sum}; }
 

@@ -1,4 +1,5 @@
 #include "kernels/cuda/basis.cuh"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stats.cuh"
@@ -172,6 +173,30 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
+// A thread has four elements, as ProductKernel's do; a payload is a sum, too.
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    LowRankDecodeManyKernel(const __grid_constant__ DecodeBatch batch) {
+  const DecodeTile tile = TileOf(batch);
+  const uint32_t rank = tile.span->k;
+  const size_t cols = tile.span->cols;
+  const auto* const right = reinterpret_cast<const float*>(tile.codes) + 1;
+  const float* const left = right + rank * cols;
+  const DecodeOut out = tile.out.From(tile.begin);
+  for (size_t i = 4 * threadIdx.x; i < tile.n; i += 4 * blockDim.x) {
+    const float* const factors = left + (tile.begin + i) / cols * rank;
+    const float* basis = right + (tile.begin + i) % cols;
+    float values[4] = {};
+    for (uint32_t k = 0; k < rank; ++k, basis += cols) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) values[j] += factors[k] * basis[j];
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) values[j] = tile.Scaled(values[j]);
+    out.Store<kVector>(values, i, tile.n);
+  }
+}
+
 void AddGradient(const float* grad, float* residual, size_t n,
                  NonFinite nonfinite, EncodeStats* stats, Stream stream) {
   const bool is_vector = IsAligned(grad, 16) && IsAligned(residual, 16);
@@ -269,6 +294,11 @@ void RandomBasis(DrawKey draw, LowRankShape shape, double* vectors,
 }
 
 }  // namespace
+
+void LowRankDecodeMany(const DecodeBatch& batch, Stream stream) {
+  LaunchDecodes(batch, LowRankDecodeManyKernel<true>,
+                LowRankDecodeManyKernel<false>, stream);
+}
 
 LowRankKernels LowRank() {
   LowRankKernels kernels;

@@ -115,7 +115,10 @@ BatchKernels MakeBatchTable() {
           .count_decode = CountDecodeMany,
           .block_sign_decode = BlockSignDecodeMany,
           .sign_list_decode = SignListDecodeMany,
-          .value_list_decode = ValueListDecodeMany};
+          .value_list_decode = ValueListDecodeMany,
+          .drawn_decode = DrawnDecodeMany,
+          .top_decode = TopDecodeMany,
+          .low_rank_decode = LowRankDecodeMany};
 }
 
 KernelTable MakeTable() {

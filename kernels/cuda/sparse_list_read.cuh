@@ -132,14 +132,7 @@ struct EachAnswer {
     }
     return share;
   }
-  // The block's tile.
-  __device__ void Clear() const {
-    const DecodeTile tile = TileOf(batch);
-    const float zero = tile.Scaled(0.0f);
-    for (size_t i = threadIdx.x; i < tile.n; i += blockDim.x) {
-      tile.out.StoreOne(zero, tile.begin + i);
-    }
-  }
+  __device__ void Clear() const { ClearTile(batch, TileOf(batch)); }
 
  private:
   static __device__ Word* AsWords(uint64_t* parts) {

@@ -136,9 +136,10 @@ TEST_P(GpuCodecDecode, OfManyIsThatOfEach) {
   for (size_t i = 0; i < kCounts.size(); ++i) {
     ASSERT_NO_FATAL_FAILURE(EncodeNormals(i));
   }
-  // Packed sums of 2bit may be of any bits.
-  const bool has_sums =
-      spec_.codec->traits().decodes_any_bits && spec_.codec->traits().summable;
+  // Packed sums of 2bit may be of any bits; of some codecs a payload is one.
+  const bool has_sums = spec_.codec->traits().summable &&
+                        (spec_.codec->traits().decodes_any_bits ||
+                         Prepare(0, Device{})->sum_bytes(3) == num_bytes_[0]);
   for (const uint32_t num_payloads : {0u, 3u, 16u}) {
     if (num_payloads != 0 && !has_sums) break;
     for (const float scale : {1.0f, 0.3f}) {
@@ -157,8 +158,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("2bit", "2bit:packing=1", "int8", "int4", "int3", "int2",
                       "qsgd", "int8shared", "int4shared", "int3shared",
                       "int2shared", "fp16", "bf16", "1bit", "onebit",
-                      "onebit:block=128", "threshold", "topk:0.001",
-                      "topk:0.1"),
+                      "onebit:block=128", "threshold", "topk:0.001", "topk:0.1",
+                      "randomk:0.01", "randomk:1", "sparseloco", "powersgd",
+                      "powersgd:rank=3"),
     [](const auto& tested) {
       std::string name = std::string("Of") + tested.param;
       std::erase_if(name, [](char c) { return !absl::ascii_isalnum(c); });

@@ -57,10 +57,10 @@ TEST(SimtStore, LoadsNoKernelAfterInit) {
   const std::vector<size_t> sizes = {1000, 3, 64, 2001};
   for (const Dtype dtype :
        {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16}) {
-    for (const char* type :
-         {"none", "2bit", "2bit:packing=1", "int4", "int2", "int8shared",
-          "int2shared", "fp16", "bf16", "1bit", "onebit", "threshold",
-          "topk:0.1", "dgc:0.1", "randomk:0.1", "qsgd", "powersgd"}) {
+    for (const char* type : {"none", "2bit", "2bit:packing=1", "int4", "int2",
+                             "int8shared", "int2shared", "fp16", "bf16", "1bit",
+                             "onebit", "threshold", "topk:0.1", "dgc:0.1",
+                             "randomk:0.1", "sparseloco", "qsgd", "powersgd"}) {
       SCOPED_TRACE(type);
       Steps steps(type, TensorsOf(sizes, dtype), 500);
       const simt::Counters before = simt::Counted();
@@ -203,6 +203,24 @@ TEST(SimtStore, DecodesListsOfAllChunksInTwoLaunches) {
     EXPECT_EQ((simt::Counted() - before).launches, launches);
     ASSERT_THAT(steps.RunTogether(), IsOk());
     EXPECT_EQ((simt::Counted() - before).launches, 2 * launches + 2);
+  }
+}
+
+// These encode chunk by chunk. Of powersgd each of 40 chunks learns the sum.
+TEST(SimtStore, DecodesAnyNumberOfChunksInOneLaunch) {
+  for (const auto& [type, launches] : {std::pair("randomk:0.1", uint64_t{1}),
+                                       {"sparseloco", uint64_t{1}},
+                                       {"powersgd", uint64_t{1 + 40}}}) {
+    SCOPED_TRACE(type);
+    Steps steps(type, TensorsOf({30 * 1024, 64, 9 * 1024}), 1024);
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_THAT(steps.RunTogether(), IsOk());
+    }
+    const simt::Counters before = simt::Counted();
+    ASSERT_THAT(steps.PushTogether(), IsOk());
+    const uint64_t encoded = (simt::Counted() - before).launches;
+    ASSERT_THAT(steps.RunTogether(), IsOk());
+    EXPECT_EQ((simt::Counted() - before).launches, 2 * encoded + launches);
   }
 }
 
