@@ -288,7 +288,7 @@ class Launch {
         .job_id = kJob,
         .secret = secret_,
         .wanted_rank = rank < num_workers() ? rank : rank - num_workers(),
-        .path = PathOptionsOf(options_),
+        .path = PathOptionsOf(options_, rank < num_workers() ? rank : -1),
         .timing = {.join = TimeoutOf(options_)},
         .operation_timeout = TimeoutOf(options_),
         .facts = benchmark_.facts,

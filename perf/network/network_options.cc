@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
+#include "kernels/device_scope.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "perf/network/launch.h"
 #include "perf/network/sizes.h"
@@ -130,8 +131,12 @@ absl::Status TakePathFlags(const CLI::App& app, NetworkOptions& options) {
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }
 
-PathOptions PathOptionsOf(const NetworkOptions& options) {
+PathOptions PathOptionsOf(const NetworkOptions& options, int worker) {
   PathOptions path = options.path;
+  if (worker >= 0) {
+    const auto device = PayloadDevice(options.memory, worker);
+    if (device.ok()) path.gpu_bus_id = kernels::BusIdOf(*device);
+  }
   TransportOptions& transport = path.transport;
   if (options.memory != "host") transport.memory = "auto";
   if (transport.bind_address.empty()) transport.bind_address = "127.0.0.1";

@@ -61,7 +61,8 @@ absl::Status FinishOptions(NetworkOptions& options);
 absl::Status TakePathFlags(const CLI::App& app, NetworkOptions& options);
 
 // What the flags say, for a rank that others reach at --bind, else by loopback.
-PathOptions PathOptionsOf(const NetworkOptions& options);
+// `worker`: the rank, whose payloads' GPU is named; -1: it has no payloads.
+PathOptions PathOptionsOf(const NetworkOptions& options, int worker = -1);
 // Nothing where there was nothing to decide.
 void SayDecision(const Plan& plan, Decision::Kind what);
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import workers
 
@@ -20,6 +21,7 @@ except ImportError as why:
 
 import telegrad
 import telegrad.torch
+from telegrad.torch import _process_group
 from telegrad.torch._ordered import Order
 
 RANK = int(os.environ.get("RANK", -1))
@@ -323,6 +325,28 @@ class C10d(unittest.TestCase):
             telegrad.torch.BackendOptions("int99")
         with self.assertRaisesRegex(telegrad.UsageError, "no argument .secret"):
             telegrad.torch.BackendOptions(secret="x")
+
+    def test_it_names_the_gpu_that_was_chosen(self):
+        def named(current, local_rank="0", count=4, **options):
+            told = {}
+
+            def job(*_, **settings):
+                told.update(settings)
+                raise telegrad.UsageError("that is all")
+            with mock.patch.multiple(torch.cuda, is_initialized=lambda: current is not None,
+                                     current_device=lambda: current,
+                                     device_count=lambda: count), \
+                    mock.patch.dict(os.environ, LOCAL_RANK=local_rank), \
+                    mock.patch.object(_process_group, "job_of_store", job), \
+                    self.assertRaisesRegex(telegrad.UsageError, "that is all"):
+                _process_group.ProcessGroupTelegrad(None, 0, 1, datetime.timedelta(seconds=1),
+                                                    telegrad.torch.BackendOptions(**options))
+            return told["gpu"]
+
+        self.assertEqual([named(None), named(0), named(3, "3"), named(3, "3", gpu=1)],
+                         [None, 0, 3, 1])
+        self.assertIsNone(named(0, "3"))  # that of who has not chosen
+        self.assertEqual(named(0, "3", count=1), 0)
 
     def test_torch_knows_it_and_nothing_else_is_loaded(self):
         code = ("import sys, telegrad.torch, torch.distributed as dist; "

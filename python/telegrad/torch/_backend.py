@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
+import torch
 import torch.distributed as dist
 
 from ..codec import Codec
@@ -29,7 +30,8 @@ class BackendOptions:
             $TELEGRAD_BACKEND_CODEC, else "none".
         min_bytes: tensors with fewer go as they are.
         nonfinite: "error", "zero" or "propagate" (MXNet's), where a codec gets them.
-        job_options: of `telegrad.Job`: transport, bind, timeouts, secret_file.
+        job_options: of `telegrad.Job`: transport, bind, timeouts, secret_file; and gpu,
+            which is the GPU of ``torch.cuda.set_device``, if that was called before.
 
     Raises:
         telegrad.UsageError: an option that cannot be, and what can.
@@ -59,6 +61,16 @@ class BackendOptions:
         """What ranks must have alike."""
         return {"codec": self.codec, "min_bytes": self.min_bytes,
                 "nonfinite": self.nonfinite}
+
+
+def chosen_gpu() -> Optional[int]:
+    """The one that this process has chosen so far; None: it is not known. Who has chosen none is
+    on the first, too."""
+    if not torch.cuda.is_initialized():
+        return None
+    gpu = torch.cuda.current_device()
+    may_be_another = torch.cuda.device_count() > 1 and os.environ.get("LOCAL_RANK", "0") != "0"
+    return None if gpu == 0 and may_be_another else gpu
 
 
 def _create(torchs: Any, options: Any) -> Any:

@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ReduceOp
 
 from ..errors import Error, Timeout, Unsupported
 from ..group import Group
+from ._backend import chosen_gpu
 from ._collectives import Collectives, name_of
 from ._dropped import close_when_dropped
 from ._meeting import has_key, job_of_store
@@ -73,7 +74,8 @@ class ProcessGroupTelegrad(_Base):  # type: ignore[misc]
         sums = options.is_compressed()  # where ranks have parts, each waits for all at the end
         self._job = job_of_store(store, rank, size, limit, servers=size if sums else 1,
                                  hosts_part=sums, settings=options.settings(),
-                                 **{"operation_timeout": limit, **options.job_options})
+                                 **{"operation_timeout": limit, "gpu": chosen_gpu(),
+                                    **options.job_options})
         try:
             group = Group(self._job)
             ordered = Ordered(self._job, options) if sums else None
