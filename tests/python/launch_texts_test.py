@@ -45,6 +45,12 @@ class Hosts(unittest.TestCase):
                 hosts.parse_hosts(f"n1\n{line}\n", "hosts")
         with self.assertRaisesRegex(Refused, "hosts has no hosts"):
             hosts.parse_hosts("#\n", "hosts")
+        self.assertEqual(hosts.read_hosts("n1:4,u@n2,[fd00::1]:2"),
+                         [Host("n1", 4), Host("u@n2"), Host("[fd00::1]", 2)])
+        with self.assertRaisesRegex(Refused, "'n2=4' is no host"):
+            hosts.read_hosts("n1:4,n2=4")
+        with self.assertRaisesRegex(Refused, "-H nowhere: No such file.*-H n1:4,n2:4"):
+            hosts.read_hosts("nowhere")
 
     def test_slurms_lists_are_expanded(self):
         for text, expected in (
@@ -200,7 +206,9 @@ class Printed(unittest.TestCase):
                                ("--print pbs -- true", "invalid choice"),
                                ("--elastic 4:x -- true", "'4:x' is no MIN"),
                                ("--elastic 2 -- telegrad-train", "has its own"),
-                               ("--no-such-flag", "--no-such-flag")):
+                               ("--no-such-flag", "no flag '--no-such-flag' ("),
+                               ("--clustr ssh -- true", "did you mean --cluster?"),
+                               ("--num-worker=2 -- true", "did you mean --num-workers?")):
             said = io.StringIO()
             with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:
                 parsed(command)

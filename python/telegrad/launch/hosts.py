@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -59,11 +60,15 @@ def parse_hosts(text: str, where: str) -> List[Host]:
 
 
 def read_hosts(path: str) -> List[Host]:
+    """Of a file; where there is none, "n1:4,n2:4" are the hosts themselves."""
+    if re.search(r"\w[:,]", path) and "/" not in path and not os.path.exists(path):
+        return parse_hosts(path.replace(",", "\n"), f"-H {path}")
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return parse_hosts(file.read(), path)
     except OSError as why:
-        raise Refused(f"-H {path}: {why.strerror}") from why
+        raise Refused(f"-H {path}: {why.strerror}; hosts themselves have slots: -H n1:4,n2:4"
+                      ) from why
 
 
 def expand(nodes: str) -> List[str]:

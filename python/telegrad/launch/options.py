@@ -10,6 +10,7 @@ from typing import List, Mapping, Optional
 from . import limits
 from .clusters import KINDS
 from .errors import Refused
+from .parser import Parser
 
 _EPILOG = """examples:
   telegrad-launch -n 4 -- telegrad-train --gc-type int2
@@ -40,13 +41,13 @@ def _limits(text: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="telegrad-launch", usage="telegrad-launch [OPTIONS] -- PROGRAM [ARGUMENTS]",
         description="Starts a job on all its hosts, shows what it prints, and ends with its "
         "exit code.", epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False)
     job = made.add_argument_group("job")
-    job.add_argument("-n", "--num-workers", type=_count(1), metavar="WORKERS", dest="workers",
+    job.add_argument("-n", "-np", "--num-workers", type=_count(1), metavar="WORKERS", dest="workers",
                      help="default: a worker for each slot of the hosts; 1 on this one")
     job.add_argument("-s", "--num-servers", type=_count(0), metavar="SERVERS", dest="servers",
                      default=0, help="processes that serve only, with a scheduler of its own; "
@@ -65,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
                        help=f"how hosts are reached: {', '.join(KINDS)}; default: by the "
                        "allocation around, ssh with -H, else local")
     where.add_argument("-H", "--hostfile", metavar="FILE",
-                       help="a line for each host: \"n1\" or \"n1 slots=4\"")
+                       help="a line for each host: \"n1\" or \"n1 slots=4\"; or the hosts "
+                       "themselves: n1:4,n2:4")
     where.add_argument("--workers-per-host", type=_count(1), metavar="N",
                        help="in place of the slots")
     where.add_argument("--address", metavar="HOST",
@@ -130,7 +132,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     if not options.program:
         made.error("no PROGRAM: telegrad-launch -n 2 -- telegrad-train --gc-type int2")
     if options.program[0].startswith("-"):
-        made.error(f"no option {options.program[0]!r}; --help has those that there are")
+        made.error(f"no option {options.program[0]!r}")
     if options.form in ("kubernetes", "compose") or options.cluster == "kubernetes":
         if not options.image:
             made.error("--image is wanted: the containers' image")
