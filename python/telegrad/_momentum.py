@@ -26,6 +26,16 @@ def few_bits(codec: str) -> Tuple[bool, bool]:
     return bool(harms.value), bool(wants.value)
 
 
+def why_no_codec(codec: str) -> str:
+    """Why it is none, with what there is; "" of a codec and of "auto"."""
+    try:
+        if codec.partition(":")[0] != "auto":
+            call("codec_few_bits", encoded(codec, "codec"), byref(c_int32()), byref(c_int32()))
+    except Error as why:
+        return str(why)
+    return ""
+
+
 def wants_normal(codecs: Iterable[str]) -> bool:
     """Whether steps by a mean of squares bear one of them where each gradient is divided by
     the root of that mean in front of it."""

@@ -18,15 +18,18 @@ from typing import Any, Callable, List, Optional
 from ._environment import codec, is_disabled
 from ._library import LIBRARY
 from ._log import LOGGER
-from ._momentum import standard_codec, wants_normal
+from ._momentum import standard_codec, wants_normal, why_no_codec
 from .job import note_failure
+from .launch.parser import Parser
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m telegrad.run", description=(__doc__ or "").split("::")[0],
-        epilog="Start all ranks by torchrun. docs/pytorch.md explains the options; "
-               "telegrad.torch.State has all.", allow_abbrev=False)
+    parser = Parser(
+        prog="python -m telegrad.run",
+        usage="torchrun ... -m telegrad.run [OPTIONS] SCRIPT [ARGUMENTS]",
+        description=(__doc__ or "").split("::")[0] + ".",
+        epilog="Start all ranks by torchrun or telegrad-launch. docs/pytorch.md explains the "
+               "options; telegrad.torch.State has all.", allow_abbrev=False)
     parser.add_argument("--version", action="version",
                         version=LIBRARY.telegrad_version().decode())
     parser.add_argument("--horovod", action="store_true",
@@ -36,20 +39,27 @@ def _parser() -> argparse.ArgumentParser:
                         "script runs, as by HOROVOD_AUTOTUNE")
     parser.add_argument("--autotune-log", metavar="FILE",
                         help="what was measured, as CSV; HOROVOD_AUTOTUNE_LOG")
-    parser.add_argument("--gc-type", default=codec(), help="codec "
+    parser.add_argument("--gc-type", default=codec(), metavar="CODEC", help="codec "
                         f"({codec() or standard_codec()}; with --horovod none)")
     parser.add_argument("--gc-allow", dest="allow", metavar="CODEC,...",
-                        help="codecs that --gc-type auto may choose (2bit)")
-    parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...")
-    parser.add_argument("--gc-threshold", default="auto", dest="threshold")
+                        help="codecs that --gc-type auto may choose (int4)")
+    parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...",
+                        help="codecs of parameters whose name has the pattern")
+    parser.add_argument("--gc-threshold", default="auto", dest="threshold",
+                        help="of 2bit and threshold: %(default)s, 0.002 or 2rms")
     parser.add_argument("--gc-dense-1d", default="on", choices=("on", "off"),
                         dest="dense_1d", help="parameters of one dimension go dense "
                         "(%(default)s)")
-    parser.add_argument("--gc-reply", default="auto", dest="reply")
-    parser.add_argument("--gc-packing", default="plain", dest="packing")
-    parser.add_argument("--gc-min-bytes", default=0, type=int, dest="min_bytes")
-    parser.add_argument("--gc-warmup-steps", default=0, type=int, dest="warmup_steps")
-    parser.add_argument("--gc-guard", default="on", choices=("on", "off"), dest="guard")
+    parser.add_argument("--gc-reply", default="auto", dest="reply",
+                        help="how sums come back: %(default)s, sum, reencode, dense")
+    parser.add_argument("--gc-packing", default="plain", dest="packing",
+                        help="of 2bit's codes: %(default)s, radix, auto")
+    parser.add_argument("--gc-min-bytes", default=0, type=int, dest="min_bytes",
+                        help="smaller parameters go dense (%(default)s)")
+    parser.add_argument("--gc-warmup-steps", default=0, type=int, dest="warmup_steps",
+                        help="steps at the start without a codec (%(default)s)")
+    parser.add_argument("--gc-guard", default="on", choices=("on", "off"), dest="guard",
+                        help="a parameter that its codec harms goes dense (%(default)s)")
     parser.add_argument("--gc-momentum", default="auto", dest="momentum",
                         choices=("auto", "off", "nesterov", "heavyball"),
                         help="ranks keep the momentum of --gc-momentum-rate in front of the "
@@ -60,7 +70,8 @@ def _parser() -> argparse.ArgumentParser:
                         choices=("auto", "off"),
                         help="codecs get gradients divided by the root of Adam's mean of "
                         "squares, and its steps Nesterov's lead; auto: with int2 and int3")
-    parser.add_argument("--gc-nonfinite", default="propagate", dest="nonfinite")
+    parser.add_argument("--gc-nonfinite", default="propagate", dest="nonfinite",
+                        help="NaN and infinities: %(default)s, error, zero")
     parser.add_argument("--servers", type=int, help="ranks with a server; default: all")
     parser.add_argument("--tier1", choices=("auto", "on", "group", "off"),
                         help="whether ranks of a host sum first; auto, the default: on several "
@@ -71,8 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--link", default="none", help="emulate a link: 1gbit,5ms")
     parser.add_argument("-m", action="store_true", dest="is_module",
                         help="the script is the name of a module")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    parser.add_argument("script", help="whatever stands behind it is the script's own")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER,
+                        help=argparse.SUPPRESS).required = False
     return parser
 
 
@@ -163,6 +175,12 @@ def main(arguments: Optional[List[str]] = None) -> None:
     autotune, log = options.pop("autotune"), options.pop("autotune_log")
     if (autotune or log) and not is_horovod:
         parser.error("--autotune and --autotune-log are of --horovod")
+    if not is_module and not os.path.exists(script):
+        parser.error(f"no script {script}: no such file")
+    given = options["gc_type"]
+    why = why_no_codec(given) if given else ""
+    if why:
+        parser.error(f"--gc-type or TELEGRAD_CODEC: {why}")
     for name in ("guard", "dense_1d"):
         options[name] = options[name] == "on"
     if is_horovod:

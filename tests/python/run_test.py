@@ -105,11 +105,20 @@ class Run(unittest.TestCase):
                     for runner in ((), ("-m", "telegrad.run"))]
                 self.assertEqual(alone, compressed)
 
-    def test_half_an_option_is_none(self):
-        half = subprocess.run([sys.executable, "-B", "-m", "telegrad.run", "--gc-typ", "int2",
-                               "script.py"], timeout=60, capture_output=True, text=True)
-        self.assertEqual(half.returncode, 2)
-        self.assertIn("--gc-typ", half.stderr)
+    def test_what_cannot_run_is_refused_in_one_line_with_the_way_out(self):
+        for words, told in (
+                (["--gc-typ", "int2", FILE], "no flag '--gc-typ'; did you mean --gc-type?"),
+                (["--gctype=int2", FILE], "no flag '--gctype'; did you mean --gc-type?"),
+                (["--gc-type", "2bits", FILE], "no codec '2bits'"),
+                (["--gc-type", "topk:2", FILE], "density='2' is not a number from"),
+                (["--gc-type", "auto", "nosuch.py"], "no script nosuch.py"),
+                ([], "arguments are required: script (")):
+            with self.subTest(words=words):
+                ended = subprocess.run([sys.executable, "-B", "-m", "telegrad.run", *words],
+                                       timeout=60, capture_output=True, text=True)
+                self.assertEqual(ended.returncode, 2)
+                self.assertIn(told, ended.stderr)
+                self.assertEqual(ended.stderr.count("\n"), 1, ended.stderr)
 
     def test_rank_0_is_warned_of_adam_with_two_bits(self):
         (_, _, err), (_, _, other) = self.ranks(adam)
