@@ -5,26 +5,34 @@ from typing import Any, Dict, List, Tuple
 
 
 def decision_text(decisions: List[Dict[str, Any]], workers: int, servers: int,
-                  plan: Dict[str, Any], link: str) -> str:
+                  plan: Dict[str, Any], link: str, is_auto: bool = False) -> str:
     """Members, how their data goes, and the codecs with the reason.
 
     Args:
         decisions: `telegrad.Store.report`.
         plan: `telegrad.Job.plan`.
         link: the emulated one; "none".
+        is_auto: the codec of those without a rule is chosen later.
     """
+    return (f"{_count(workers, 'worker')}, "
+            f"{_count(servers, 'server')} beside them, {_path_text(plan)}"
+            + ("" if link == "none" else f", a link emulated as {link}")
+            + "; " + codecs_text(decisions, is_auto))
+
+
+def codecs_text(decisions: List[Dict[str, Any]], is_auto: bool = False) -> str:
+    """Of `telegrad.Store.report`, those of one codec and reason together."""
     by_setting: Dict[Tuple[str, str], List[int]] = {}
     for line in decisions:
         reason = line["reason"]
         if line["has_rule"] and reason.startswith("rule ^("):
             reason = "one-dimensional"
-        by_setting.setdefault((line["codec"], reason), []).append(line["num_elems"])
-    parts = [f"{codec} for {_count(len(sizes), 'tensor')} of {sum(sizes):,} elements "
-             f"({reason})" for (codec, reason), sizes in by_setting.items()]
-    return (f"{_count(workers, 'worker')}, "
-            f"{_count(servers, 'server')} beside them, {_path_text(plan)}"
-            + ("" if link == "none" else f", a link emulated as {link}")
-            + "; " + ", ".join(parts))
+        codec = line["codec"]
+        if is_auto and not line["has_rule"] and reason.startswith("type "):
+            codec, reason = "auto", "it measures before it takes a codec"
+        by_setting.setdefault((codec, reason), []).append(line["num_elems"])
+    return ", ".join(f"{codec} for {_count(len(sizes), 'tensor')} of {sum(sizes):,} elements "
+                     f"({reason})" for (codec, reason), sizes in by_setting.items())
 
 
 def dense_text(decisions: List[Dict[str, Any]], gc_type: str) -> str:
@@ -66,11 +74,15 @@ def ratio(stats: Dict[str, Any], side: str) -> float:
     return stats[f"{side}_raw_bytes"] / wire if wire > 0 else 1.0
 
 
+def bytes_text(stats: Dict[str, Any]) -> str:
+    """Of `telegrad.Store.stats`."""
+    return ", ".join(
+        f"{side}ed {stats[f'{side}_raw_bytes'] / 1e6:.3g} MB as "
+        f"{stats[f'{side}_wire_bytes'] / 1e6:.3g} ({ratio(stats, side):.2f}x)"
+        for side in ("push", "pull"))
+
+
 def summary(found: Dict[str, Any]) -> str:
     """Of `State.report` at the end."""
-    sides = ", ".join(
-        f"{side}ed {found[f'{side}_raw_bytes'] / 1e6:.3g} MB as "
-        f"{found[f'{side}_wire_bytes'] / 1e6:.3g} ({found[f'{side}_ratio']:.2f}x)"
-        for side in ("push", "pull"))
-    return (f"rank 0 in {found['steps']} steps: {sides}; waited "
+    return (f"rank 0 in {_count(found['steps'], 'step')}: {bytes_text(found)}; waited "
             f"{found['waited_s']:.3g} s for them")

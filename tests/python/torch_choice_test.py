@@ -155,6 +155,7 @@ class Choice(unittest.TestCase):
                      "line", r"torch_choice_test.py:\d+: UserWarning: 2bit with AdamW",
                      "no optimizer of torch steps the model.*optimizer=",
                      "nothing is compressed: 2bit .*dense_1d=False",
+                     "auto for 1 tensor of 1,200 elements .it measures before",
                      "auto may take int4: .*momentum 0.9"):
             self.assertEqual(len(re.findall(text, err)), 1 if "no opt" not in text else 2, err)
 

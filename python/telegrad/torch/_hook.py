@@ -31,7 +31,7 @@ from ._parts import HostRanks, Parts, Rows
 from ._pending import Pending
 from ._residuals import Residuals, lost_text
 from ._states import forget, remember, states
-from ._texts import decision_text, dense_text, left_out_text, ratio, summary
+from .._texts import decision_text, dense_text, left_out_text, ratio, summary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -165,7 +165,7 @@ class State:
         remember(self)
         self._when_dropped = close_when_dropped(model, self.close)
         self._say(decision_text(self._decisions, self.num_workers, self._num_servers, self._plan,
-                                str(job_options.get("link", "none")))
+                                str(job_options.get("link", "none")), gc_type == "auto")
                   + (", of the part of rank 0" if self._parts else ""))
         for text in (dense_text(self._decisions, gc_type), left_out_text(left_out),
                      self._hosts.why_off, self._check.note, self._check.momentum.note,

@@ -23,7 +23,7 @@ from ._options import ServersOptions, refuse_elastic
 from ._residuals import Residuals, lost_text
 from ._sharded import Sum, blank_of, may_follow, parts_of, sharded_modules
 from ._states import remember
-from ._texts import ratio
+from .._texts import ratio
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
