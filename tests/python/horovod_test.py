@@ -318,6 +318,8 @@ class Horovod(unittest.TestCase):
               "4"]] * 2, environment)
         self.assertRegex(out, r"2 ranks, 4 steps, loss \d+\.\d+")
         self.assertIn("horovod, horovod.torch and horovod.mxnet are telegrad.horovod", err)
+        self.assertRegex(err, r"telegrad: int2 for 2 tensors of 79,400 elements \(type int2\); "
+                         r"rank 0 pushed [\d.]+ MB as [\d.]+ \(15\.\d\dx\), pulled")
 
     def test_alone_without_a_launcher(self):
         environment = {name: value for name, value in os.environ.items()

@@ -5,6 +5,8 @@ import re
 from typing import Any, Dict, List, Optional, Sequence
 
 from ..._hosts import hosts_of
+from ..._log import LOGGER
+from ..._texts import bytes_text, codecs_text
 from ...errors import Unsupported, UsageError, WrongOrder
 from . import settings, world
 from .submission import Average, Sum
@@ -118,6 +120,12 @@ class CodedSums:
         bytes as of `telegrad.Store.stats`."""
         decisions: List[Dict[str, Any]] = self._store.report()
         return {"decisions": decisions, **self._store.stats()}
+
+    def sum_up(self) -> None:
+        """Rank 0 says what was saved, while the store is open."""
+        found = self.report() if self._here.rank == 0 else {}
+        if found and found["push_wire_bytes"]:
+            LOGGER.info("%s; rank 0 %s", codecs_text(found["decisions"]), bytes_text(found))
 
     def close(self) -> None:
         """Of `shutdown`."""

@@ -109,6 +109,9 @@ class World:
     def close(self) -> bool:
         """Whether the job is still this process's: a store leaves it."""
         has_store = self.operations.has_store
+        if self.job.failure() is None:
+            for part in self.parts:
+                part.sum_up()
         self.operations.close()
         for part in self.parts:
             part.close()
