@@ -128,7 +128,7 @@ void JobOracle::OnSaved(uint64_t epoch, int64_t step) {
 
 void JobOracle::OnNamed(int member, const std::string& by) {
   named_.insert(member);
-  if (!IsFaulty(member)) {
+  if (!MayDie(member)) {
     Say(absl::StrCat("member ", member,
                      ", to which nothing was done, is dead: ", by));
   }
@@ -202,7 +202,7 @@ void JobOracle::JudgeCode(int member, const End& end) {
         {ExitCode::kIntegrity, ExitCode::kMismatch, ExitCode::kAuthentication});
   }
   // A newcomer may come when there is no place for it, or no job any more.
-  if (member > scenario_.workers + scenario_.servers) {
+  if (is_newcomer(member)) {
     allowed.insert({ExitCode::kMismatch, ExitCode::kJoinTimeout,
                     ExitCode::kSchedulerLost});
   }

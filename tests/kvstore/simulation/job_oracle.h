@@ -53,8 +53,7 @@ class JobOracle {
   void OnEnd(int member, const absl::Status& status, int64_t num_steps);
   bool has_ended(int member) const { return ends_.contains(member); }
   bool is_worker(int member) const {
-    return (member > 0 && member <= scenario_.workers) ||
-           member > scenario_.workers + scenario_.servers;
+    return (member > 0 && member <= scenario_.workers) || is_newcomer(member);
   }
 
   // A worker's weights after the last step, which it did in that epoch.
@@ -78,7 +77,14 @@ class JobOracle {
     absl::Status status;
     int64_t num_steps = 0;
   };
-  bool IsFaulty(int member) const { return struck_.contains(member); }
+  bool is_newcomer(int member) const {
+    return member > scenario_.workers + scenario_.servers;
+  }
+  // Who has just come answers for a frame that does not fit, whoever sent it.
+  bool MayDie(int member) const {
+    return struck_.contains(member) ||
+           (has_wrong_frames_ && is_newcomer(member));
+  }
   void OnNamed(int member, const std::string& by);
   void JudgeCode(int member, const End& end);
   void JudgeKill();

@@ -106,6 +106,15 @@ TEST(Simulation, IsRedWithoutFencing) {
   ExpectFoundInBoth(scenario, {.blind = Blind::kFencing});
 }
 
+// One that came in the place of a dead worker is ended for a frame of the epoch
+// before, of which an older member is the sender.
+TEST(Simulation, WhoHasComeAnswersForAWrongFrame) {
+  for (const uint64_t seed : {263, 401}) {
+    const Report report = RunApart(DrawScenario(seed), {}, false);
+    EXPECT_TRUE(report.is_well) << seed << "\n" << report.text;
+  }
+}
+
 TEST(Simulation, IsRedWithoutDedup) {
   Scenario scenario = DeathOfAWorker();
   scenario.blows.clear();
