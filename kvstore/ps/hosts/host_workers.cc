@@ -90,7 +90,10 @@ absl::StatusOr<std::unique_ptr<HostWorkers>> HostWorkers::Join(
   if (const absl::Status status = workers->JoinHost(num_threads);
       !status.ok()) {
     job.Fail(status);  // the others wait for us
-    return status;
+    absl::Status why;  // what the job has said before is it
+    job.OnFailure([&why](const absl::Status& first) { why = first; });
+    job.OnFailure(nullptr);
+    return why;
   }
   workers->MakePushers();
   job.OnFailure([host = workers.get()](const absl::Status& why) {

@@ -115,6 +115,13 @@ TEST(Simulation, WhoHasComeAnswersForAWrongFrame) {
   }
 }
 
+// A worker stood still beyond the deadlines of its host's own job: it ends by
+// what the whole job has said meanwhile.
+TEST(Simulation, WhoStoodStillEndsByWhatTheJobSays) {
+  const Report report = RunApart(DrawScenario(5176), {}, false);
+  EXPECT_TRUE(report.is_well) << report.text;
+}
+
 TEST(Simulation, IsRedWithoutDedup) {
   Scenario scenario = DeathOfAWorker();
   scenario.blows.clear();
