@@ -22,10 +22,6 @@ Duration OwnFailureEcho(const ControlTiming& timing) {
   return std::max<Duration>(seconds(1), timing.dead / 5);
 }
 
-Duration LateGuard(const ControlTiming& timing) {
-  return std::min<Duration>(seconds(2), timing.dead / 5);
-}
-
 // When this process was: another one that gets its pid has another time.
 uint64_t WhenBorn() {
   static const auto born = static_cast<uint64_t>(

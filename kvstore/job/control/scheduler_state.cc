@@ -22,11 +22,6 @@ using std::chrono::seconds;
 constexpr milliseconds kVerdictDelay{200};  // processes that die together
 constexpr seconds kNextWords{10};  // between two words on who has not joined
 
-// A tick this late means that the process was stopped or starved itself.
-Duration LateGuard(const ControlTiming& timing) {
-  return std::min<Duration>(seconds(2), timing.dead / 5);
-}
-
 std::string Seconds(Duration duration) {
   return absl::StrFormat("%.1f s", ToSeconds(duration));
 }

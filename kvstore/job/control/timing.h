@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "base/clock.h"
 
 namespace telegrad {
@@ -14,5 +16,11 @@ struct ControlTiming {
   // A member that has not reached the scheduler for so long says so.
   Duration unreached_word = std::chrono::seconds(5);
 };
+
+// A turn that is late by more means that the process was stopped or starved
+// itself: its deadlines move by as much.
+inline Duration LateGuard(const ControlTiming& timing) {
+  return std::min<Duration>(std::chrono::seconds(2), timing.dead / 5);
+}
 
 }  // namespace telegrad
