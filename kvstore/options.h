@@ -123,7 +123,7 @@ struct TensorReport {
   std::string setting;    // codec as the user wrote it, "2bit:auto"
   bool has_rule = false;  // a rule gave it this codec
   std::string reason;     // "type 2bit", "rule bias=none", "below 65536 bytes"
-  std::string reply;      // "dense", "sum", "codes"
+  std::string reply;      // "dense", "sum", "reencode"
   size_t push_bytes = 0;  // per step, at most, without headers
   bool is_dense = false;  // some of it goes dense though it has a codec
   bool gave_up = false;   // the guard made some of it dense

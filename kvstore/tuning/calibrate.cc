@@ -29,9 +29,9 @@ Reply ReplyOf(ReplyFormat format) {
   switch (format) {
     case ReplyFormat::kDense:
       return Reply::kDense;
-    case ReplyFormat::kSums:
+    case ReplyFormat::kSum:
       return Reply::kSum;
-    case ReplyFormat::kCodes:
+    case ReplyFormat::kReencode:
       return Reply::kReencode;
   }
   return Reply::kDense;
@@ -62,7 +62,8 @@ std::vector<BitsForWorkers> ReplyBits(const PreparedCodec& codec,
 std::vector<BitsForWorkers> CodeBits(const PreparedCodec& codec,
                                      double push_bits) {
   const auto bytes_of = [&codec](int workers) {
-    return static_cast<double>(ReplyBytes(codec, ReplyFormat::kCodes, workers));
+    return static_cast<double>(
+        ReplyBytes(codec, ReplyFormat::kReencode, workers));
   };
   const double first = bytes_of(1);
   const double second = bytes_of(2) - first;
@@ -83,8 +84,8 @@ std::vector<BitsForWorkers> CodeBits(const PreparedCodec& codec,
 absl::Status MeasureSpeeds(CodecBench& bench, ReplyFormat format,
                            const CalibrationOptions& options, double elems,
                            CodecFigures& figures) {
-  const bool sums = format == ReplyFormat::kSums;
-  const bool reencodes = format == ReplyFormat::kCodes;
+  const bool sums = format == ReplyFormat::kSum;
+  const bool reencodes = format == ReplyFormat::kReencode;
   std::vector<Work> works = {[&] { return bench.Encode(); },
                              [&] { return bench.DecodeAdd(); }};
   if (sums) works.push_back([&] { return bench.Sum(); });
@@ -137,7 +138,7 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
   RETURN_IF_ERROR(MeasureSpeeds(*bench, format, options,
                                 static_cast<double>(num_elems), figures));
   figures.push_bits = bench->payload_bits();
-  if (format == ReplyFormat::kCodes && !traits.constant_width) {
+  if (format == ReplyFormat::kReencode && !traits.constant_width) {
     figures.reply_bits = CodeBits(bench->codec(), figures.push_bits);
   } else {
     figures.reply_bits = ReplyBits(bench->codec(), format);
@@ -150,18 +151,6 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
                                            options.repeats, options.budget));
   figures.call_s = Seconds(call, "encode of 256 elements");
   return figures;
-}
-
-const char* NameOf(ReplyFormat format) {
-  switch (format) {
-    case ReplyFormat::kDense:
-      return "dense";
-    case ReplyFormat::kSums:
-      return "sum";
-    case ReplyFormat::kCodes:
-      return "reencode";
-  }
-  return "";
 }
 
 // A file could have been edited.
@@ -190,7 +179,7 @@ absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
   const ReplyFormat format = FormatOf(spec.codec->traits(), compression, {});
   if (options.cache == nullptr) return Measure(text, spec, format, options);
   const std::string what = absl::StrCat(
-      "codec ", text, " reply ", NameOf(format), " workers ",
+      "codec ", text, " reply ", ToString(format), " workers ",
       options.num_workers, " elements ", options.num_elems, " chunks ",
       options.chunk_elems, spec.options.packing == 1 ? " radix" : "");
   const std::optional<Calibration> known = options.cache->Load(what);

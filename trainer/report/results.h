@@ -59,7 +59,7 @@ struct TensorBytes {
   std::string tensor = {};
   std::string codec = {};
   std::string reason = {};  // "type 2bit"
-  std::string reply = {};   // "dense", "sum", "codes"
+  std::string reply = {};   // "dense", "sum", "reencode"
   int64_t elements = 0;
   int64_t push_bytes = 0;
   int64_t pull_bytes = 0;

@@ -36,7 +36,7 @@ std::string Line(const std::vector<TensorReport>& reports, size_t begin,
     absl::StrAppend(&name, " and ", end - begin - 1, " more");
   }
   return absl::StrFormat(
-      "  %-28s %11d elements  %-10s answer %-6s %6.2f bits  %s", name, elems,
+      "  %-28s %11d elements  %-10s reply %-8s %6.2f bits  %s", name, elems,
       first.codec, first.reply,
       8.0 * static_cast<double>(bytes) / static_cast<double>(elems),
       first.reason);
@@ -246,7 +246,7 @@ void GuardNews::Tell(const std::vector<TensorReport>& reports, int64_t step,
 std::string ReplyOf(const std::vector<TensorReport>& reports) {
   for (const TensorReport& report : reports) {
     if (report.codec == "none") continue;
-    return report.reply == "codes" ? "reencode" : report.reply;
+    return report.reply;
   }
   return "dense";
 }

@@ -445,8 +445,8 @@ absl::Status ChunkCodec::CheckReply(const ReplyRecord& reply, size_t num_bytes,
   size_t expected =
       is_value ? value_bytes()
                : ReplyBytes(*coding.codec, format, config_->num_contributors);
-  if (format == ReplyFormat::kCodes && !coding.codec->traits().constant_width &&
-      num_bytes > 0) {
+  if (format == ReplyFormat::kReencode &&
+      !coding.codec->traits().constant_width && num_bytes > 0) {
     expected = std::min(expected, num_bytes);
   }
   if (reply.format == format && num_bytes == expected) return absl::OkStatus();
@@ -464,7 +464,7 @@ absl::Status ChunkCodec::Decode(const ReplyRecord& reply, ConstBytes payload,
            dtype_, &stats, {});
     return absl::OkStatus();
   }
-  if (reply.format == ReplyFormat::kSums) {
+  if (reply.format == ReplyFormat::kSum) {
     RETURN_IF_ERROR(CheckPayload(reply, payload));
   }
   if (dtype_ == Dtype::kFloat32) return DecodeTo(reply, payload, out, {});
@@ -484,9 +484,9 @@ absl::Status ChunkCodec::CheckPayload(const ReplyRecord& reply,
   switch (reply.format) {
     case ReplyFormat::kDense:
       return absl::OkStatus();
-    case ReplyFormat::kCodes:
+    case ReplyFormat::kReencode:
       return codec.Validate(payload);
-    case ReplyFormat::kSums:
+    case ReplyFormat::kSum:
       break;
   }
   if (mode != encoded_in_) {
@@ -509,7 +509,7 @@ DecodeItem ChunkCodec::DecodeItemOf(const ReplyRecord& reply,
                      .threshold = coding.Threshold(reply.settings.scale),
                      .out = floats,
                      .scale = config_->optimizer.result_scale};
-  if (reply.format == ReplyFormat::kCodes) {
+  if (reply.format == ReplyFormat::kReencode) {
     item.threshold =
         item.codec->ReencodeThreshold(item.threshold, contributors);
   } else {

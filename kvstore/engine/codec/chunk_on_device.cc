@@ -267,7 +267,7 @@ Bytes ChunkOnDevice::TargetOf(const ReplyRecord& reply) const {
   const bool is_unchecked =
       codec_.config_->cards.receives &&
       codec_.codings_.Of(mode).codec->traits().decodes_any_bits &&
-      (reply.format == ReplyFormat::kCodes || mode == codec_.encoded_in_);
+      (reply.format == ReplyFormat::kReencode || mode == codec_.encoded_in_);
   return is_unchecked ? codec_.memory_.answer : codec_.memory_.host_answer;
 }
 

@@ -172,10 +172,10 @@ absl::Status ChunkSum::SumGradients(std::span<const ConstBytes> payloads,
       ScaleResult(config_->optimizer, kernels::CpuKernels(), chunk_.num_elems,
                   Floats(out), stream);
       break;
-    case ReplyFormat::kSums:
+    case ReplyFormat::kSum:
       RETURN_IF_ERROR(codec().SumCodes(payloads, out, stream));
       break;
-    case ReplyFormat::kCodes: {
+    case ReplyFormat::kReencode: {
       reencoded_in_ = settings().mode;
       const EncodeParams params{.threshold = Threshold(),
                                 .stream = StreamOf(chunk_),

@@ -10,24 +10,15 @@
 namespace telegrad {
 
 // In what form a round's result travels back: decided by the codec and the
-// job's settings, the same on both sides.
+// job's settings, the same on both sides. The numbers are those of ReplyMode.
 enum class ReplyFormat : uint8_t {
-  kDense = 0,  // [n] f32: sums, or weights
-  kSums = 1,   // exact sums of codes, packed
-  kCodes = 2,  // the codec's own codes, with the server's quantum
+  kDense = 0,     // [n] f32: sums, or weights
+  kSum = 1,       // exact sums of codes, packed
+  kReencode = 2,  // the codec's own codes, with the server's quantum
 };
 
-// TensorReport::reply.
-inline const char* ReportedReply(ReplyFormat format) {
-  switch (format) {
-    case ReplyFormat::kDense:
-      return "dense";
-    case ReplyFormat::kSums:
-      return "sum";
-    case ReplyFormat::kCodes:
-      return "codes";
-  }
-  return "?";
+inline const char* ToString(ReplyFormat format) {
+  return ToString(static_cast<ReplyMode>(format));
 }
 
 inline ReplyFormat FormatOf(const CodecTraits& traits,
@@ -40,11 +31,11 @@ inline ReplyFormat FormatOf(const CodecTraits& traits,
     case ReplyMode::kDense:
       return ReplyFormat::kDense;
     case ReplyMode::kSum:
-      return traits.summable ? ReplyFormat::kSums : ReplyFormat::kDense;
+      return traits.summable ? ReplyFormat::kSum : ReplyFormat::kDense;
     case ReplyMode::kAuto:
-      return traits.summable ? ReplyFormat::kSums : ReplyFormat::kCodes;
+      return traits.summable ? ReplyFormat::kSum : ReplyFormat::kReencode;
     case ReplyMode::kReencode:
-      return ReplyFormat::kCodes;
+      return ReplyFormat::kReencode;
   }
   return ReplyFormat::kDense;
 }
@@ -54,9 +45,9 @@ inline size_t ReplyBytes(const PreparedCodec& codec, ReplyFormat format,
   switch (format) {
     case ReplyFormat::kDense:
       return 4 * codec.num_elems();
-    case ReplyFormat::kSums:
+    case ReplyFormat::kSum:
       return codec.sum_bytes(static_cast<uint32_t>(num_workers));
-    case ReplyFormat::kCodes:
+    case ReplyFormat::kReencode:
       return codec.max_reencoded_bytes(static_cast<uint32_t>(num_workers));
   }
   return 0;

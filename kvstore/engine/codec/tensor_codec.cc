@@ -308,7 +308,7 @@ TensorReport TensorCodec::Report(uint64_t rounds) const {
   report.name = spec_.name;
   report.num_elems = spec_.num_elems;
   report.codec = codec_;
-  report.reply = ReportedReply(ReplyFormat::kDense);
+  report.reply = ToString(ReplyFormat::kDense);
   report.setting = setting_;
   report.has_rule = has_rule_;
   report.reason = reason_;
@@ -323,7 +323,7 @@ TensorReport TensorCodec::Report(uint64_t rounds) const {
     const CodecMode wish = gave_up ? chunk.encoded_in() : wish_.load();
     const Coding& coding = codings.Of(IsDense(wish) ? CodecMode::kCodec : wish);
     report.codec = coding.codec->traits().name;
-    report.reply = ReportedReply(coding.format);
+    report.reply = ToString(coding.format);
     report.push_bytes += coding.codec->max_encoded_bytes();
     report.gave_up |= gave_up;
     report.is_dense |= codings.has_dense() && IsDense(codings.At(rounds).mode);

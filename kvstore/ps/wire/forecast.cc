@@ -31,7 +31,7 @@ absl::StatusOr<TensorForecast> ForecastOf(const TensorSpec& tensor,
   report.setting = layout.setting;
   report.has_rule = layout.has_rule;
   report.reason = layout.reason;
-  report.reply = ReportedReply(format);
+  report.reply = ToString(format);
   const size_t headers = kFrameHeaderBytes * forecast.num_chunks;
   const size_t floats = 4 * tensor.num_elems;
   const bool has_momentum = tensor.has_momentum &&
@@ -43,7 +43,7 @@ absl::StatusOr<TensorForecast> ForecastOf(const TensorSpec& tensor,
                            (has_momentum ? floats : 0);
   forecast.server_memory =
       static_cast<size_t>(request.num_workers) * forecast.push_wire +
-      forecast.pull_wire + (format == ReplyFormat::kCodes ? floats : 0) +
+      forecast.pull_wire + (format == ReplyFormat::kReencode ? floats : 0) +
       (request.update_on == UpdateOn::kServer ? 2 * floats : 0);
   return forecast;
 }

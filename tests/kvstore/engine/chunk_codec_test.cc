@@ -86,7 +86,7 @@ class CodecReference {
       EXPECT_THAT(codec_->SumDecode(payloads, kThreshold, out, {}), IsOk());
       return;
     }
-    if (format_ == ReplyFormat::kSums) {
+    if (format_ == ReplyFormat::kSum) {
       Buffer sum(codec_->sum_bytes(count));
       EXPECT_THAT(codec_->SumCodes(payloads, sum.view(), {}), IsOk());
       EXPECT_THAT(codec_->DecodeSum(sum.view(), count, kThreshold, out, {}),
@@ -122,10 +122,11 @@ struct Format {
 
 std::vector<Format> FormatsOf(const CodecTraits& traits) {
   if (traits.lossless) return {{ReplyMode::kAuto, ReplyFormat::kDense}};
-  std::vector<Format> formats = {{ReplyMode::kDense, ReplyFormat::kDense},
-                                 {ReplyMode::kReencode, ReplyFormat::kCodes}};
+  std::vector<Format> formats = {
+      {ReplyMode::kDense, ReplyFormat::kDense},
+      {ReplyMode::kReencode, ReplyFormat::kReencode}};
   if (traits.summable) {
-    formats.push_back({ReplyMode::kSum, ReplyFormat::kSums});
+    formats.push_back({ReplyMode::kSum, ReplyFormat::kSum});
   }
   return formats;
 }
@@ -163,6 +164,13 @@ TEST_P(EveryCodec, GivesWhatTheCodecsMethodsGive) {
 
 // Thresholds that are fixed and those that devices agree on, by the rule of
 // MXNet in words (oracle.h).
+// Reports and the cache of calibrations say what users write.
+TEST(ReplyFormat, HasTheWordOfItsMode) {
+  EXPECT_STREQ(ToString(ReplyFormat::kDense), "dense");
+  EXPECT_STREQ(ToString(ReplyFormat::kSum), "sum");
+  EXPECT_STREQ(ToString(ReplyFormat::kReencode), "reencode");
+}
+
 TEST(ChunkCodec, FollowsTheTwoBitRuleForEveryReply) {
   const ThresholdSpec fixed{ThresholdSpec::Kind::kAbsolute, kThreshold};
   for (const ThresholdSpec& threshold : {fixed, ThresholdSpec{}}) {
