@@ -182,7 +182,32 @@ TELEGRAD_API int32_t telegrad_group_recv(telegrad_group* group,
                                          int32_t from, uint32_t tag,
                                          int32_t* sender,
                                          telegrad_status* status);
-/* Where other workers may still need what was sent last, after a barrier. */
+
+/* Collectives that go on while the caller does something else: one behind the
+ * other, in the order in which they were started, on a thread of the group's.
+ * A call of the functions above waits for the one that runs, not for those that
+ * come behind it. The arrays are the group's until the end. */
+typedef struct telegrad_work telegrad_work;
+
+/* `operation`: telegrad_operation, TELEGRAD_JOIN apart; blocks are equal. `in`
+ * and `out` are as above: NULL where there is none; `in` is the `data` of an
+ * allreduce or broadcast. `number`: telegrad_reduce_op, or the root. What is
+ * wrong is an error of telegrad_work_wait. */
+TELEGRAD_API int32_t telegrad_group_start(telegrad_group* group,
+                                          int32_t operation,
+                                          const telegrad_tensor* in,
+                                          const telegrad_tensor* out,
+                                          int32_t number, telegrad_work** work,
+                                          telegrad_status* status);
+/* The operation's result, or TELEGRAD_PENDING where it has not ended in that
+ * time. From any thread, as often as one likes, also behind the group's end. */
+TELEGRAD_API int32_t telegrad_work_wait(telegrad_work* work, double timeout_s,
+                                        telegrad_status* status);
+/* The operation goes on. */
+TELEGRAD_API void telegrad_work_free(telegrad_work* work);
+
+/* Where other workers may still need what was sent last, after a barrier. What
+ * was started and has not begun ends with TELEGRAD_CANCELLED. */
 TELEGRAD_API void telegrad_group_free(telegrad_group* group);
 
 /* ---- operations ---- */

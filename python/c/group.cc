@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,8 +11,10 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "base/thread_pool.h"
 #include "kvstore/collective/collective.h"
 #include "kvstore/group_options.h"
+#include "kvstore/ticket_state.h"
 #include "python/c/job.h"
 #include "python/c/tensor.h"
 
@@ -20,7 +23,8 @@ using telegrad::MutexLock;
 using telegrad::ReduceOp;
 using telegrad::c::Give;
 
-// A group of the job's workers. Thread-safe: calls wait for each other.
+// A group of the job's workers. Thread-safe: calls wait for each other; what is
+// started is done in that order.
 struct telegrad_group {
  public:
   static absl::Status Create(telegrad_job* job,
@@ -46,6 +50,11 @@ struct telegrad_group {
   absl::Status Send(const telegrad_tensor* data, int32_t to, uint32_t tag);
   absl::Status Recv(const telegrad_tensor* data, int32_t from, uint32_t tag,
                     int32_t* sender);
+  // What Run does, by the lane.
+  absl::StatusOr<telegrad::Ticket> Start(int32_t operation,
+                                         const telegrad_tensor* in,
+                                         const telegrad_tensor* out,
+                                         int32_t number);
 
   const telegrad::c::Owner& owner() const { return owner_; }
   std::shared_ptr<telegrad::c::Verdict> verdict() const { return verdict_; }
@@ -54,6 +63,8 @@ struct telegrad_group {
   void Set(std::shared_ptr<telegrad::c::Verdict> verdict,
            std::shared_ptr<const bool> in_use,
            std::unique_ptr<telegrad::Group> group);
+  absl::Status Run(int32_t operation, const telegrad_tensor* in,
+                   const telegrad_tensor* out, int32_t number);
 
   telegrad::c::Owner owner_;
   std::shared_ptr<const bool> in_use_;  // of the job
@@ -63,6 +74,16 @@ struct telegrad_group {
   telegrad::Group* courier_ = nullptr;  // group_, for calls from any thread
   telegrad::Mutex mutex_;
   std::unique_ptr<telegrad::Group> group_ ABSL_GUARDED_BY(mutex_);
+  telegrad::Mutex lane_mutex_;
+  // One thread for what was started; it ends before the group.
+  std::unique_ptr<telegrad::ThreadPool> lane_ ABSL_GUARDED_BY(lane_mutex_);
+};
+
+// An operation that a group has started.
+struct telegrad_work {
+  telegrad::c::Owner owner;
+  std::shared_ptr<telegrad::c::Verdict> verdict;
+  telegrad::Ticket ticket;
 };
 
 namespace {
@@ -311,6 +332,53 @@ absl::Status telegrad_group::Recv(const telegrad_tensor* data, int32_t from,
   return absl::OkStatus();
 }
 
+absl::Status telegrad_group::Run(int32_t operation, const telegrad_tensor* in,
+                                 const telegrad_tensor* out, int32_t number) {
+  switch (operation) {
+    case TELEGRAD_ALLREDUCE:
+      return Allreduce(in, number, nullptr);
+    case TELEGRAD_ALLGATHER:
+      return Allgather(in, out, nullptr);
+    case TELEGRAD_BROADCAST:
+      return Broadcast(in, number);
+    case TELEGRAD_REDUCE_SCATTER:
+      return ReduceScatter(in, out, nullptr, number);
+    case TELEGRAD_ALLTOALL:
+      return Alltoall(in, nullptr, out, nullptr);
+    case TELEGRAD_BARRIER:
+      return Barrier();
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("operation ", operation,
+                       " is no telegrad_operation that a group can start"));
+  }
+}
+
+absl::StatusOr<telegrad::Ticket> telegrad_group::Start(
+    int32_t operation, const telegrad_tensor* in, const telegrad_tensor* out,
+    int32_t number) {
+  const auto copy_of = [](const telegrad_tensor* tensor) {
+    return tensor == nullptr ? std::nullopt : std::optional(*tensor);
+  };
+  const auto pointer_to = [](const std::optional<telegrad_tensor>& tensor) {
+    return tensor.has_value() ? &*tensor : nullptr;
+  };
+  auto state = std::make_shared<telegrad::Ticket::State>();
+  // What the lane drops has ended, too; the first end counts.
+  const std::shared_ptr<telegrad::Ticket::State> last_use(
+      state.get(), [state](auto*) {
+        state->Finish(absl::CancelledError(
+            "the group was freed before the operation began"));
+      });
+  MutexLock lock(&lane_mutex_);
+  if (lane_ == nullptr) lane_ = std::make_unique<telegrad::ThreadPool>(1);
+  lane_->Post(0, [this, last_use, operation, number, pointer_to,
+                  from = copy_of(in), to = copy_of(out)] {
+    last_use->Finish(Run(operation, pointer_to(from), pointer_to(to), number));
+  });
+  return telegrad::Ticket(state);
+}
+
 namespace {
 
 // `call` of a group that may be used here.
@@ -432,6 +500,38 @@ int32_t telegrad_group_recv(telegrad_group* group, const telegrad_tensor* data,
                             telegrad_status* status) {
   return OfGroup(group, status,
                  [&] { return group->Recv(data, from, tag, sender); });
+}
+
+int32_t telegrad_group_start(telegrad_group* group, int32_t operation,
+                             const telegrad_tensor* in,
+                             const telegrad_tensor* out, int32_t number,
+                             telegrad_work** work, telegrad_status* status) {
+  if (work == nullptr) {
+    return Give(absl::InvalidArgumentError("work is null"), status);
+  }
+  return OfGroup(group, status, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(telegrad::Ticket ticket,
+                     group->Start(operation, in, out, number));
+    *work = new telegrad_work{{}, group->verdict(), std::move(ticket)};
+    return absl::OkStatus();
+  });
+}
+
+int32_t telegrad_work_wait(telegrad_work* work, double timeout_s,
+                           telegrad_status* status) {
+  if (work == nullptr) {
+    return Give(absl::InvalidArgumentError("work is null"), status);
+  }
+  if (const absl::Status forked = work->owner.Check(); !forked.ok()) {
+    return Give(forked, status);
+  }
+  const telegrad::TimePoint deadline = telegrad::c::After(timeout_s);
+  if (!work->ticket.WaitUntil(deadline)) return TELEGRAD_PENDING;
+  return Give(work->ticket.Wait(deadline), work->verdict.get(), status);
+}
+
+void telegrad_work_free(telegrad_work* work) {
+  if (work != nullptr && work->owner.is_here()) delete work;
 }
 
 int32_t telegrad_group_rank(const telegrad_group* group) {

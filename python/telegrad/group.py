@@ -2,23 +2,104 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections import deque
 from ctypes import byref, c_int32, c_uint64, c_void_p
-from typing import Any, Optional, Sequence
+from typing import Any, Deque, List, Optional, Sequence
 
 from ._arrays import tensor_in_order
-from ._library import LIBRARY, call, interruptible
+from ._library import LIBRARY, PENDING, SLICE_S, call, error_of, interruptible, status
 from .errors import Error, UsageError, WrongOrder
 from .job import Job
 
 OPS = ("sum", "min", "max", "product")  # by telegrad_reduce_op
+# By telegrad_operation.
+STARTS = ("allreduce", "allgather", "broadcast", "reduce_scatter", "alltoall", "barrier")
 _UNAVAILABLE = 5  # TELEGRAD_UNAVAILABLE
 _PATIENCE_S = 3.0  # of one that ends, until it has left
+_YEAR_S = 365 * 86400.0  # as long as C waits at most
+_main = threading.main_thread()
+_left: List[Any] = []  # arrays that a thread which was left may still write
 
 
 def number_of(what: str, name: str, names: Sequence[str]) -> int:
     if name not in names:
         raise UsageError(f"{what} {name!r}: there are {', '.join(names)}")
     return names.index(name)
+
+
+class Started:
+    """What `Group.start` gives. Any thread may wait for it.
+
+    Example::
+
+        started = group.start("allreduce", gradient)
+        ...                            # something else meanwhile
+        started.wait()                 # `gradient` is the sum
+    """
+
+    def __init__(self, group: "Group", arrays: Any) -> None:
+        self._group, self._arrays = group, arrays
+        self._handle = c_void_p()
+        self._error: Optional[Error] = None
+        self._has_ended = False
+
+    def end(self, timeout: Optional[float] = None) -> bool:
+        """Whether it has ended after `timeout` seconds, well or not; None: waits until it
+        has. Ctrl-C is heard, and ends the job."""
+        until, is_main = 0.0, threading.get_ident() == _main.ident
+        while not self._has_ended:
+            left = _YEAR_S if timeout is None else timeout
+            if until:
+                left = max(0.0, until - time.monotonic())
+            elif timeout is not None:
+                until = time.monotonic() + timeout
+            try:
+                if left == 0 or is_main:
+                    self._look(min(left, SLICE_S))  # a signal is heard between two
+                else:
+                    interruptible(lambda: self._look(left), self._group._stop)
+            except BaseException as why:
+                self._group._stop(why)
+                raise
+            if left <= SLICE_S:
+                break
+        return self._has_ended
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """As `end`.
+
+        Args:
+            timeout: in seconds; None: none.
+
+        Raises:
+            telegrad.Error: of the operation, as `Group`'s calls raise it.
+        """
+        has_ended = self.end(timeout)
+        error = self.error()
+        if error is not None:
+            raise error
+        return has_ended
+
+    def error(self) -> Optional[Error]:
+        """That with which it has ended."""
+        if self._has_ended and self._error is not None:
+            self._error = self._group._cause(self._error)
+            return self._error
+        return None
+
+    def _look(self, seconds: float) -> None:
+        found = status()
+        code = LIBRARY.telegrad_work_wait(self._handle, seconds, byref(found))
+        if code != PENDING and not self._has_ended:
+            if code != 0:
+                self._error = error_of(found)
+            self._has_ended, self._arrays = True, None
+
+    def __del__(self) -> None:
+        if self._handle:
+            LIBRARY.telegrad_work_free(self._handle)
 
 
 class Group:
@@ -48,6 +129,8 @@ class Group:
         self._pid = os.getpid()
         self._handle = handle
         self._is_stuck = False  # a thread is in a call that was interrupted
+        self._mutex = threading.Lock()
+        self._started: Deque[Started] = deque()  # arrays live until an operation's end
         return self
 
     @property
@@ -127,6 +210,54 @@ class Group:
         """Returns after all ranks have called it."""
         self._run(lambda: call("group_barrier", self.handle))
 
+    def start(self, kind: str, array: Any = None, out: Any = None, *, op: str = "sum",
+              root: int = 0) -> Started:
+        """Begins a collective and returns at once: a thread of the group's, which is none of
+        Python's, does those that were started one after the other, in order. Until its end
+        nothing else touches the arrays, nor does another thread call another collective.
+
+        Args:
+            kind: "allreduce", "allgather", "broadcast", "reduce_scatter", "alltoall" or
+                "barrier"; blocks are equal.
+            array, out: as of the method of that name; a barrier has none.
+            op: of an allreduce or reduce_scatter.
+            root: of a broadcast.
+
+        Raises:
+            telegrad.UsageError: another kind or op; an array that cannot be sent.
+        """
+        operation = number_of("operation", kind, STARTS)
+        number = root if kind == "broadcast" else number_of("op", op, OPS)
+        writes = kind in ("allreduce", "broadcast")
+        tensor = None if array is None else tensor_in_order(array, writes)
+        to = None if out is None else tensor_in_order(out, writes=True)
+        return self._begin(operation, tensor, to, number, (array, out))
+
+    def _begin(self, operation: int, tensor: Any, to: Any, number: int,
+               arrays: Any) -> Started:
+        """`start` of what C takes."""
+        handle, started = self.handle, Started(self, arrays)
+        with self._mutex:
+            self._drop_ended()
+            self._started.append(started)  # before it runs: Ctrl-C may come in between
+            try:
+                call("group_start", handle, operation, tensor, to, number,
+                     byref(started._handle))
+            except Error:
+                self._started.pop()
+                raise
+        return started
+
+    def _drop_ended(self) -> None:
+        while self._started and self._started[0].end(0):
+            self._started.popleft()
+
+    def is_idle(self) -> bool:
+        """Whether nothing that was started is under way."""
+        with self._mutex:
+            self._drop_ended()
+            return not self._started
+
     def split(self, ranks: Sequence[int]) -> Optional["Group"]:
         """All call it with the same list of `ranks`. These get a group in which each has
         its place in the list, the others None."""
@@ -168,6 +299,8 @@ class Group:
         self._job._groups.discard(self)
         if handle and self._pid == os.getpid() and not self._is_stuck:
             LIBRARY.telegrad_group_free(handle)
+        elif self._started:
+            _left.append(self._started)
 
     def _counts(self, what: str, counts: Optional[Sequence[int]]) -> Any:
         if counts is None:
@@ -177,17 +310,24 @@ class Group:
                              "ranks")
         return (c_uint64 * len(counts))(*counts)
 
-    def _run(self, work: Any) -> None:
-        def stop(why: BaseException) -> None:
-            self._is_stuck = True
-            self._job.interrupt(why)
+    def _stop(self, why: BaseException) -> None:
+        self._is_stuck = True
+        self._job.interrupt(why)
 
-        try:
-            interruptible(work, stop)
-        except Error as why:
-            if why.code == _UNAVAILABLE:  # the job knows best who is gone
+    def _cause(self, why: Error) -> Error:
+        """The job knows best who is gone."""
+        if why.code == _UNAVAILABLE:
+            try:
                 self._job.need_all("a collective", _PATIENCE_S)
-            raise
+            except Error as cause:
+                return cause
+        return why
+
+    def _run(self, work: Any) -> None:
+        try:
+            interruptible(work, self._stop)
+        except Error as why:
+            raise self._cause(why)
 
     def __enter__(self) -> "Group":
         return self

@@ -109,6 +109,7 @@ def collectives(_):
     """What gloo has is compared with gloo, the rest with what it must be."""
     dist.init_process_group("telegrad")
     assert dist.get_backend() == "telegrad"
+    in_order()
     gloo = dist.new_group(backend="gloo")
     for name, run in LIKE_GLOO.items():
         for want, got in zip(run(gloo), run(None)):
@@ -151,6 +152,33 @@ def collectives(_):
     dist.all_reduce_coalesced(several)
     assert torch.equal(several[1], sum(own(3, of=rank) for rank in range(3)))
     return messages() + refusals()
+
+
+def in_order():
+    """Operations of the group's own thread and those that need Python take turns."""
+    def in_python():
+        return [each.name for each in threading.enumerate() if each.name.startswith("telegrad-")]
+
+    tensor, gathered, out = own(1000), [torch.empty(1000) for _ in range(3)], torch.empty(3000)
+    works = [dist.all_reduce(tensor, async_op=True), dist.broadcast(tensor[:9], 1, async_op=True)]
+    dist.barrier()
+    assert all(each.is_completed() and each.is_success() for each in works)
+    assert not in_python(), in_python()
+    total = sum(own(1000, of=rank) for rank in range(3))
+    for _ in range(5):
+        tensor.copy_(own(1000))
+        works = [dist.all_reduce(tensor, async_op=True),
+                 dist.all_gather(gathered, tensor, async_op=True),
+                 dist.all_reduce(tensor, dist.ReduceOp.AVG, async_op=True),
+                 dist.all_reduce(gathered[1], async_op=True), into(out, tensor, async_op=True),
+                 dist.all_reduce(tensor, async_op=True)]
+        futures = [works[at].get_future() for at in (5, 0)]
+        works[-1].wait()
+        assert all(each.is_completed() for each in works)
+        assert torch.equal(gathered[1], 3 * total) and torch.equal(out, torch.cat([total] * 3))
+        assert all(each.wait()[0] is tensor for each in futures)
+        assert torch.equal(tensor, 3 * total)
+    assert in_python(), "those that need Python have a thread"
 
 
 def messages():

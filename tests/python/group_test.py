@@ -189,6 +189,44 @@ def messages(_):
     return texts
 
 
+def starts(_):
+    """In the order of the starts, by no thread of Python's; what is wrong, and what is
+    dropped, ends with an error."""
+    with job() as mine, telegrad.Group(mine) as group:
+        own, whole = np.full(N, RANK + 1.0), np.empty(3 * N)
+        if RANK == 0:
+            first = group.start("barrier")
+            assert not first.wait(0.01) and not group.is_idle()
+        mine.barrier()
+        if RANK > 0:
+            first = group.start("barrier")
+        begun = [group.start("allreduce", own), group.start("broadcast", own[:1], root=2),
+                 group.start("allreduce", own, op="product"),
+                 group.start("allgather", own, whole)]
+        part, turned = np.empty(N), np.empty(3 * N)
+        begun += [group.start("reduce_scatter", whole, part, op="max"),
+                  group.start("alltoall", whole, turned)]
+        assert [each.name for each in threading.enumerate()] == ["MainThread"]
+        begun[-1].wait()
+        assert all(each.wait(0) for each in [first, *begun]) and group.is_idle()
+        assert (own == 6 ** 3).all() and (part == 6 ** 3).all() and (turned == 6 ** 3).all()
+        texts = [workers.refused(telegrad.UsageError, work) for work in (
+            lambda: group.start("join"), lambda: group.start("allreduce", own, op="mean"),
+            group.start("broadcast", own, root=3).wait,
+            lambda: group.start("allgather", own, own).wait())]
+        mine.barrier()
+        if RANK == 0:  # the first waits for the others, who do not come
+            group.set_timeout(1)
+            late, dropped = group.start("barrier"), group.start("allreduce", own)
+            assert not dropped.wait(0.01)
+            group.close()
+            texts += [workers.refused(telegrad.Timeout, late.wait),
+                      workers.refused(telegrad.Cancelled, dropped.wait),
+                      workers.refused(telegrad.WrongOrder, lambda: group.start("barrier"))]
+        mine.barrier()
+    return texts
+
+
 def differs(_):
     """One rank has other sizes: both say so."""
     with job() as mine, telegrad.Group(mine) as group:
@@ -221,7 +259,9 @@ def never_ends(call):
     array = np.ones(N, np.float32)
     if RANK == 0:
         # Two gathers would end as a mismatch, if both come before Ctrl-C.
-        mine.barrier() if call == "allreduce" else group.allreduce(array)
+        mine.barrier() if call in ("allreduce", "start") else group.allreduce(array)
+    elif call == "start":
+        group.start("allreduce", array).wait()
     elif call == "allreduce":
         group.allreduce(array)
     elif call == "init":
@@ -301,6 +341,14 @@ class Group(unittest.TestCase):
             for text, pattern in zip(texts, patterns):
                 self.assertRegex(text, pattern)
 
+    def test_what_is_started_is_done_in_order_by_a_thread_of_its_own(self):
+        patterns = ("join.*allreduce, allgather", "mean.*sum", "root 3 of 3 workers",
+                    "takes 300009", "1 s", "freed before the operation began", "closed")
+        for rank, texts in enumerate(self.ranks(starts, 3).results()):
+            self.assertEqual(len(texts), 4 if rank else 7)
+            for text, pattern in zip(texts, patterns):
+                self.assertRegex(text, pattern)
+
     def test_parts_of_the_ranks(self):
         for rank, (part, alone, text) in enumerate(self.ranks(splits, 3).results()):
             self.assertEqual(part, [[1, 2], None, [0, 2]][rank])
@@ -328,7 +376,7 @@ class Group(unittest.TestCase):
             self.assertIn(code, (20, 23), err)
 
     def test_ctrl_c_ends_all_who_hear_whose_it_was(self):
-        for call in ("allreduce", "init", "barrier"):
+        for call in ("allreduce", "start", "init", "barrier"):
             ranks = workers.Ranks(os.path.abspath(__file__), "never_ends", 2, call)
             for rank in range(2):
                 self.assertEqual(ranks.line(rank), "ready")
@@ -351,4 +399,4 @@ class Group(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        values, counts, splits, messages, algorithms, forced, differs, dies, never_ends)})
+        values, counts, splits, starts, messages, algorithms, forced, differs, dies, never_ends)})

@@ -3,19 +3,29 @@ of tensors in host memory."""
 from __future__ import annotations
 
 from functools import reduce as fold
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
+from torch._C._distributed_c10d import ReduceOp
 
+from .._arrays import HOST, NAMES
+from .._library import Tensor
 from ..errors import Unsupported, UsageError
+from ..group import OPS, STARTS
 
 _BY_GROUP = {"SUM": "sum", "AVG": "sum", "MIN": "min", "MAX": "max", "PRODUCT": "product"}
 _TYPES = {torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32,
           torch.int64, torch.int8, torch.uint8, torch.bool}
+_NUMBERS = {getattr(torch, name): number for number, name in enumerate(NAMES)}
+_ALLREDUCE, _ALLGATHER, _BROADCAST, _REDUCE_SCATTER, _ALLTOALL, _BARRIER = range(len(STARTS))
 _FOLDS: Dict[str, Callable[[Any, Any], Any]] = {
     "SUM": torch.add, "AVG": torch.add, "MIN": torch.minimum, "MAX": torch.maximum,
     "PRODUCT": torch.mul, "BAND": torch.bitwise_and, "BOR": torch.bitwise_or,
     "BXOR": torch.bitwise_xor}
+
+
+_OPS = {getattr(ReduceOp, name): name for name in _FOLDS}
+_CPU = torch.device("cpu")
 
 
 def name_of(op: Any) -> str:
@@ -24,7 +34,8 @@ def name_of(op: Any) -> str:
     Raises:
         telegrad.Unsupported: one that there is not here.
     """
-    name = str(getattr(op, "op", op)).rpartition(".")[2]
+    op = getattr(op, "op", op)
+    name = _OPS.get(op) or str(op).rpartition(".")[2]
     if name not in _FOLDS:
         raise Unsupported(f"ReduceOp.{name} in backend telegrad: there are "
                           f"{', '.join(_FOLDS)}; multiply before the sum")
@@ -48,6 +59,23 @@ def _cat(tensors: Sequence[Any]) -> Any:
     return flats[0] if len(flats) == 1 else torch.cat(flats)
 
 
+def _is_plain(*tensors: Any) -> bool:
+    """Whether all have elements, in host memory and in order."""
+    for each in tensors:
+        if not (each.layout is torch.strided and each.device == _CPU and each.is_contiguous()
+                and each.numel()):
+            return False
+    return True
+
+
+def _in_c(tensor: Any, dtype: Any = None) -> Tensor:
+    """Of a plain tensor; without `dtype` its bytes."""
+    if dtype is None:
+        return Tensor(tensor.data_ptr(), tensor.numel() * tensor.element_size(),
+                      _NUMBERS[torch.uint8], HOST, 0)
+    return Tensor(tensor.data_ptr(), tensor.numel(), _NUMBERS[dtype], HOST, 0)
+
+
 def _spread(flat: Any, tensors: Sequence[Any]) -> None:
     """Copies the elements to the tensors, one behind the other, where they are not there."""
     start = 0
@@ -66,6 +94,40 @@ class Collectives:
                  summed: Optional[Callable[[Any], bool]] = None) -> None:
         self._group, self._rank, self._size = group, rank, size
         self._summed = summed
+
+    def direct(self, name: str, *args: Any) -> Optional[Tuple[Any, ...]]:
+        """What a `Group` begins for the method of that name, where that is all there is to
+        do; None: it is not, or the method has to refuse it."""
+        if name == "allreduce" and len(args[0]) == 1 and _is_plain(args[0][0]):
+            return self._direct_sum(_ALLREDUCE, args[0][0], None, args[1])
+        if name == "barrier":
+            return _BARRIER, None, None, 0, None
+        if name == "broadcast" and len(args[0]) == 1 and _is_plain(args[0][0]):
+            return _BROADCAST, _in_c(args[0][0]), None, args[1], args[0]
+        if name not in ("allgather_into", "reduce_scatter_from", "alltoall_single"):
+            return None
+        out, tensor = args[:2]
+        if not _is_plain(out, tensor) or out.dtype != tensor.dtype:
+            return None
+        if name == "allgather_into" and out.numel() == tensor.numel() * self._size:
+            return _ALLGATHER, _in_c(tensor), _in_c(out), 0, args
+        if name == "reduce_scatter_from" and tensor.numel() == out.numel() * self._size:
+            return self._direct_sum(_REDUCE_SCATTER, tensor, out, args[2])
+        is_even = out.numel() == tensor.numel() and not any(args[2:]) and all(
+            each.dim() and each.size(0) % self._size == 0 for each in (out, tensor))
+        if name == "alltoall_single" and is_even:
+            return _ALLTOALL, _in_c(tensor), _in_c(out), 0, args
+        return None
+
+    def _direct_sum(self, operation: int, tensor: Any, out: Any,
+                    op: Any) -> Optional[Tuple[Any, ...]]:
+        name = name_of(op)
+        if tensor.dtype not in _TYPES or name not in _BY_GROUP or name == "AVG" or (
+                name == "SUM" and self._summed is not None and operation == _ALLREDUCE):
+            return None
+        return (operation, _in_c(tensor, tensor.dtype),
+                None if out is None else _in_c(out, tensor.dtype),
+                OPS.index(_BY_GROUP[name]), (tensor, out))
 
     def allreduce(self, tensors: Sequence[Any], op: Any) -> None:
         """Of tensors of one type in one go."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 import atexit
 import functools
 import time
+import weakref
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence, Set
 
@@ -11,14 +12,14 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ReduceOp
 
 from ..errors import Error, Timeout, Unsupported
-from ..group import Group
+from ..group import Group, Started
 from ._backend import chosen_gpu
 from ._collectives import Collectives, name_of
 from ._dropped import close_when_dropped
 from ._meeting import has_key, job_of_store
 from ._ordered import Ordered
 from ._staged import Staged, say_once, tensors_in
-from ._work import Lanes, Work, seconds_of, wait_until
+from ._work import Lanes, StartedWork, Work, seconds_of, wait_until
 
 _PATIENCE_S = 3.0  # of one that ends, for operations under way
 
@@ -32,6 +33,12 @@ def _listed(what: Any) -> List[Any]:
     return [what] if isinstance(what, torch.Tensor) else list(what)
 
 
+def _behind(started: Started, call: Callable[[], Any]) -> Any:
+    """What runs once `started` has ended, well or not."""
+    started.end()
+    return call()
+
+
 def _one(lists: Sequence[Any]) -> Any:
     if len(lists) != 1:
         raise Unsupported(f"{len(lists)} tensors of one rank: each process has one")
@@ -43,7 +50,7 @@ def _through_nccl(method: Callable[..., Any]) -> Callable[..., Any]:
     all is to be sealed."""
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        first = next(tensors_in(args), None)
+        first = next(tensors_in(args), None) if self._has_gpus else None
         if first is None or not first.is_cuda or not self._takes_nccl(method.__name__, *args):
             return method(self, *args, **named)
         return getattr(self._nccl(), method.__name__)(*args, **named)
@@ -68,6 +75,7 @@ class ProcessGroupTelegrad(_Base):  # type: ignore[misc]
         super().__init__(rank, size)
         self._store, self._options, self._timeout = store, options, timeout
         self._num_barriers = self._sequence = 0
+        self._has_gpus = torch.cuda.is_available()
         self._name = "undefined"
         self._nccl_group: Optional[Any] = None
         limit = timeout.total_seconds()
@@ -84,6 +92,10 @@ class ProcessGroupTelegrad(_Base):  # type: ignore[misc]
             raise
         self._ordered = ordered
         self._collectives = Collectives(group, rank, size, ordered)
+        self._group = group
+        # The last collective that the group's own thread got, and that a lane got.
+        self._last_started: Optional[Started] = None
+        self._last_put: Callable[[], Optional[Work]] = lambda: None
         threads = _Threads(self._job, group)
         self._lanes = threads.lanes
         self._end = close_when_dropped(self, threads.close)
@@ -270,19 +282,35 @@ class ProcessGroupTelegrad(_Base):  # type: ignore[misc]
     # ---- how ----
 
     def _put(self, name: str, filled: List[Any], *args: Any) -> Work:
+        """In the order of the calls: by the group's own thread, unless some of it is work of
+        Python's, or such work comes before it."""
         self._sequence += 1
-        return self._start(("collectives",), name, filled, args)
+        before = self._last_put()
+        is_free = before is None or before.is_completed()
+        direct = self._collectives.direct(name, *args) if is_free else None
+        if direct is None:
+            work = self._start(("collectives",), name, filled, args, self._last_started)
+            self._last_put = weakref.ref(work)
+            return work
+        self._lanes.check()
+        self._last_started = self._group._begin(*direct)
+        return self._lanes.keep(StartedWork(self._last_started, filled, self._job.interrupt))
 
-    def _start(self, lane: Any, name: str, filled: List[Any], args: Any) -> Work:
-        call = functools.partial(getattr(self._collectives, name), *args)
+    def _start(self, lane: Any, name: str, filled: List[Any], args: Any,
+               before: Optional[Started] = None) -> Work:
+        method = getattr(self._collectives, name)
         if all(each.device.type == "cpu" for each in tensors_in(args)):
-            return self._lanes.put(lane, Work(call, filled, self._job.interrupt))
-        if self.rank() == 0:
-            say_once("this PyTorch is without NCCL" if not torch.distributed.is_nccl_available()
-                     else "encryption is asked for, and what NCCL sends cannot be sealed"
-                     if self._options.is_sealed() else "sums have a codec")
-        return self._lanes.put(lane, Work(Staged(call.func, filled, args), filled,
-                                          self._job.interrupt))
+            call: Callable[[], Any] = functools.partial(method, *args)
+        else:
+            call = Staged(method, filled, args)
+            if self.rank() == 0:
+                say_once("this PyTorch is without NCCL"
+                         if not torch.distributed.is_nccl_available()
+                         else "encryption is asked for, and what NCCL sends cannot be sealed"
+                         if self._options.is_sealed() else "sums have a codec")
+        if before is not None and not before.end(0):
+            call = functools.partial(_behind, before, call)
+        return self._lanes.put(lane, Work(call, filled, self._job.interrupt))
 
     def _last(self, works: List[Work]) -> Work:
         """For all of them: they are done in order."""
@@ -315,7 +343,8 @@ class _Threads:
 
     def leave_group(self, patience_s: float) -> bool:
         """Whether nothing is in it any more; else it is not freed."""
-        is_idle = wait_until(self.lanes.is_idle, time.monotonic() + patience_s)
+        is_idle = wait_until(lambda: self.lanes.is_idle() and self._group.is_idle(),
+                             time.monotonic() + patience_s)
         self._group._is_stuck = self._group._is_stuck or not is_idle
         return is_idle
 

@@ -7,12 +7,13 @@ import time
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 import torch
 from torch._C._distributed_c10d import Work as _C10dWork
 
-from ..errors import Timeout, WrongOrder
+from ..errors import Error, Timeout, WrongOrder
+from ..group import Started
 from ._threads import run_within, set_result
 
 _IDLE_S = 2.0
@@ -24,19 +25,20 @@ class Work(_C10dWork):
     """An operation: `call` does it on a thread of the group, and gives the rank that
     sent, where that is the question. `result` are the tensors that it fills."""
 
+    _error: Optional[BaseException] = None
+    _sender = -1
+    _is_done = False
+    _future: Any = None
+    _keeper: Optional["Lanes"] = None
+    _before: Sequence["Work"] = ()
+
     def __init__(self, call: Callable[[], Any], result: List[Any],
                  interrupt: Callable[[BaseException], None]) -> None:
         super().__init__()
         self._call: Optional[Callable[[], Any]] = call
         self._result, self._interrupt = result, interrupt
-        self._error: Optional[BaseException] = None
-        self._sender = -1
-        self._is_done = False
         self._pending = _thread.allocate_lock()
         self._pending.acquire()
-        self._future: Any = None
-        self._keeper: Optional["Lanes"] = None
-        self._before: List["Work"] = []
 
     def run(self) -> None:
         """On whichever thread."""
@@ -60,16 +62,22 @@ class Work(_C10dWork):
         """
         seconds = seconds_of(timeout, 0)
         try:  # C++ has 0 for any number of them
-            is_done = self._pending.acquire(True, seconds if seconds > 0 else -1)
+            is_done = self._ends(seconds if seconds > 0 else None)
         except BaseException as why:  # Ctrl-C
             self._interrupt(why)
             raise
         if not is_done:
             raise Timeout(f"the operation has not ended after {seconds:g} s")
-        self._pending.release()
         self._forget()
         self._outcome(None)
         return True
+
+    def _ends(self, seconds: Optional[float]) -> bool:
+        """Whether it has, after so many; None: any number."""
+        is_done = self._pending.acquire(True, -1 if seconds is None else seconds)
+        if is_done:
+            self._pending.release()
+        return is_done
 
     def get_future(self) -> Any:
         devices = sorted({each.device.index for each in self._result if each.is_cuda})
@@ -92,6 +100,7 @@ class Work(_C10dWork):
 
     def _outcome(self, _: Any) -> List[Any]:
         for work in [*self._before, self]:
+            work._ends(None)
             if work._error is not None:
                 raise work._error
         return self._result
@@ -100,7 +109,7 @@ class Work(_C10dWork):
         return self._is_done
 
     def is_success(self) -> bool:
-        return self._is_done and self._error is None
+        return self.is_completed() and self._error is None
 
     def exception(self) -> Optional[BaseException]:
         return self._error
@@ -124,6 +133,44 @@ class Work(_C10dWork):
             keeper.kept.pop(id(self), None)
 
 
+class StartedWork(Work):
+    """Of what the group's own thread does, which is none of Python's."""
+
+    _twin: Optional[Work] = None
+
+    def __init__(self, started: Started, result: List[Any],
+                 interrupt: Callable[[BaseException], None]) -> None:
+        _C10dWork.__init__(self)
+        self._started, self._result, self._interrupt = started, result, interrupt
+
+    def _ends(self, seconds: Optional[float]) -> bool:
+        if not self._is_done and self._started.end(seconds):
+            self._error = self._started.error()
+            self._is_done = True
+        return self._is_done
+
+    def is_completed(self) -> bool:
+        return self._ends(0)
+
+    def get_future(self) -> Any:
+        """Of a work that waits for it, on a thread that there is for futures alone."""
+        with _mutex:
+            twin, is_first = self._twin, self._twin is None
+            if twin is None:
+                twin = self._twin = Work(self._settle, self._result, self._interrupt)
+        if is_first:
+            keeper = self._keeper
+            self._forget()
+            if keeper is None or keeper.is_closed or self.is_completed():
+                twin.run()
+            else:
+                keeper.put(("futures",), twin)
+        return twin.get_future()
+
+    def _settle(self) -> None:
+        self._outcome(None)
+
+
 def seconds_of(timeout: Any, standard: float) -> float:
     """Of a timedelta or a number; `standard`: None is given."""
     if timeout is None:
@@ -139,18 +186,29 @@ class Lanes:
         self._mutex = threading.Lock()
         self._queues: Dict[Any, "SimpleQueue[Work]"] = {}
         self._under_way: Set[int] = set()
-        self._is_closed = False
+        self.is_closed = False
         # Versions of torch before 2.9 let C++ hold a work whose Python part is gone.
         self.kept: Dict[int, Work] = {}
 
-    def put(self, lane: Any, work: Work) -> Work:
+    def keep(self, work: Work) -> Work:
         work._keeper = self
         with self._mutex:
-            if self._is_closed:
-                raise WrongOrder("the process group is destroyed")
             self.kept[id(work)] = work
             if len(self.kept) > _MAX_KEPT:
                 self.kept.pop(next(iter(self.kept)))
+        return work
+
+    def check(self) -> None:
+        """
+        Raises:
+            telegrad.WrongOrder: they are closed.
+        """
+        if self.is_closed:
+            raise WrongOrder("the process group is destroyed")
+
+    def put(self, lane: Any, work: Work) -> Work:
+        with self._mutex:
+            self.check()
             self._under_way.add(id(work))
             queue = self._queues.get(lane)
             if queue is None:
@@ -158,12 +216,12 @@ class Lanes:
                 threading.Thread(target=self._run, args=(lane, queue), daemon=True,
                                  name=f"telegrad-{lane[0]}").start()
             queue.put(work)
-        return work
+        return self.keep(work)
 
     def close(self) -> None:
         """What was put before is done."""
         with self._mutex:
-            self._is_closed = True
+            self.is_closed = True
 
     def is_idle(self) -> bool:
         return not self._under_way
@@ -172,7 +230,7 @@ class Lanes:
         with torch.no_grad():
             while True:
                 try:
-                    taken = [queue.get(timeout=0 if self._is_closed else _IDLE_S)]
+                    taken = [queue.get(timeout=0 if self.is_closed else _IDLE_S)]
                 except Empty:
                     with self._mutex:
                         if queue.empty():
