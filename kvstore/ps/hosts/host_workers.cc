@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<HostWorkers>> HostWorkers::Join(
     absl::Status why;  // what the job has said before is it
     job.OnFailure([&why](const absl::Status& first) { why = first; });
     job.OnFailure(nullptr);
-    return why;
+    return why.ok() ? status : why;
   }
   workers->MakePushers();
   job.OnFailure([host = workers.get()](const absl::Status& why) {
