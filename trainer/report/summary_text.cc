@@ -19,6 +19,11 @@ std::string BytesSentence(const SettingGroup& group) {
   if (!(group.push_wire > 0) || !(group.pull_wire > 0)) {
     return absl::StrCat(group.setting, " sent nothing");
   }
+  const double push = group.push_raw / group.push_wire;
+  const double pull = group.pull_raw / group.pull_wire;
+  if (push < 1.05 && pull < 1.05) {  // auto that has not chosen, too
+    return absl::StrCat(group.setting, " sent as much as 32-bit floats take");
+  }
   const RunSummary& run = *group.runs.front();
   const std::string share =
       CoverageText(run).empty()
@@ -27,8 +32,7 @@ std::string BytesSentence(const SettingGroup& group) {
                             100 * run.compressed_share);
   return absl::StrFormat(
       "%s pushed %.1fx and pulled %.1fx fewer bytes than 32-bit floats take%s",
-      group.setting, group.push_raw / group.push_wire,
-      group.pull_raw / group.pull_wire, share);
+      group.setting, push, pull, share);
 }
 
 std::string AccuracySentence(const SettingGroup& group,
@@ -75,8 +79,9 @@ constexpr size_t kMany = 6;
 constexpr double kNear = 0.003;  // a distance from none's accuracy
 constexpr double kClear = 1.05;  // times as fast; less is noise
 
+// `told`: the one of which a verdict has told accuracy and time; null: none.
 std::string EachText(const std::vector<SettingGroup>& groups,
-                     const SettingGroup* none) {
+                     const SettingGroup* none, const SettingGroup* told) {
   std::string text;
   for (const SettingGroup& group : groups) {
     if (&group == none) continue;
@@ -84,13 +89,13 @@ std::string EachText(const std::vector<SettingGroup>& groups,
     absl::StrAppend(&text, text.empty() ? "" : " ",
                     as_none ? group.setting + " sent as much as none"
                             : BytesSentence(group));
-    if (none != nullptr) {
+    if (none != nullptr && &group != told) {
       if (group.has_accuracy && none->has_accuracy) {
         absl::StrAppend(&text, "; ", AccuracySentence(group, *none));
       }
       const std::string time = TimeSentence(group, *none);
       if (!time.empty()) absl::StrAppend(&text, "; ", time);
-    } else if (group.has_accuracy) {
+    } else if (none == nullptr && group.has_accuracy) {
       absl::StrAppendFormat(&text, "; its test accuracy was %.2f %%",
                             group.accuracy * 100);
     }
@@ -150,6 +155,11 @@ std::string DifferenceText(const SettingGroup& group,
     absl::StrAppendFormat(&text, " ±%.2f", 100 * difference.half_width);
   }
   return absl::StrCat(text, " points of accuracy", OneSeedNote(difference));
+}
+
+bool SharesMachine(const std::vector<SettingGroup>& groups) {
+  return std::ranges::any_of(
+      groups, [](const SettingGroup& group) { return group.jobs > 1; });
 }
 
 // The best of those that lose little accuracy: in time, or in bytes where times
@@ -213,8 +223,7 @@ std::string VerdictText(const std::vector<SettingGroup>& groups) {
     return "No verdict: none of these settings sends 32-bit floats alone; "
            "--compare none,... has one to compare with.";
   }
-  const bool shares = std::ranges::any_of(
-      groups, [](const SettingGroup& group) { return group.jobs > 1; });
+  const bool shares = SharesMachine(groups);
   const SettingGroup* const best = BestOf(groups, *none, shares);
   if (best == nullptr) return NoneIsNear(groups, *none);
   const std::string gain =
@@ -235,7 +244,7 @@ std::string VerdictText(const std::vector<SettingGroup>& groups) {
         best->setting, steps, speedup, gain);
   }
   return absl::StrFormat(
-      "Compression %s here: with %s, the fastest that loses little, %s (%s). "
+      "Compression %s here: with %s, the fastest that loses little, %s; %s. "
       "With none workers wait for %.0f %% of the time, which is all that fewer "
       "bytes can save; a slower network is emulated by --link.",
       speedup > 1 / kClear ? "makes no difference to the time" : "does not pay",
@@ -250,8 +259,10 @@ std::string SummaryText(const std::vector<SettingGroup>& groups) {
   const SettingGroup* none = FindNone(groups);
   const bool tells_many =
       groups.size() > kMany && none != nullptr && none->has_accuracy;
+  const SettingGroup* const told =
+      none == nullptr ? nullptr : BestOf(groups, *none, SharesMachine(groups));
   std::string text =
-      tells_many ? ManyText(groups, *none) : EachText(groups, none);
+      tells_many ? ManyText(groups, *none) : EachText(groups, none, told);
   const std::string verdict = VerdictText(groups);
   if (!verdict.empty()) text = absl::StrCat(verdict, " ", text);
   if (text.empty() && none != nullptr) {

@@ -32,6 +32,13 @@ TEST(Verdict, BeginsWithAVerdict) {
             "Compression pays here: use 2bit, with which a step takes 50.0 ms, "
             "with none 100 ms: 2.00 times as fast; 16.0x fewer bytes both "
             "ways, -0.20 points of accuracy (one seed: not distinguishable).");
+  EXPECT_EQ(SummarySentences(runs),
+            VerdictOf(runs) +
+                " 2bit pushed 16.0x and pulled 16.0x fewer bytes "
+                "than 32-bit floats take.");  // the rest once
+  EXPECT_EQ(SummarySentences({RunOf("auto", 0.0988, 800'000)}),
+            "auto sent as much as 32-bit floats take; its test accuracy was "
+            "98.80 %.");
   runs[1].step_seconds_p50 = 0.101;
   EXPECT_THAT(VerdictOf(runs), HasSubstr("makes no difference to the time"));
   runs[1].step_seconds_p50 = 0.150;
@@ -43,7 +50,7 @@ TEST(Verdict, BeginsWithAVerdict) {
   runs.push_back(runs[0]);
   runs.push_back(runs[1]);
   runs[2].seed = runs[3].seed = 1;
-  EXPECT_THAT(VerdictOf(runs), HasSubstr("-0.15 ±0.00 points of accuracy)"));
+  EXPECT_THAT(VerdictOf(runs), HasSubstr("-0.15 ±0.00 points of accuracy. "));
   runs[1].jobs = 2;
   EXPECT_THAT(VerdictOf(runs), HasSubstr("By bytes use 2bit: 16.0x"));
   EXPECT_EQ(VerdictOf({runs[0]}), "");
