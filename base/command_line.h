@@ -65,7 +65,8 @@ inline std::string ExplainUnknown(const CLI::App& app,
       });
   if (flag == unknown.end()) {
     return "'" + unknown.front() +
-           "' belongs to no flag; a list has commas and no spaces";
+           "' belongs to no flag; flags begin with --, and a list has commas "
+           "and no spaces";
   }
   const std::string name = flag->substr(0, flag->find('='));
   const std::string like = FlagLike(app, name);

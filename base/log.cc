@@ -43,8 +43,10 @@ void Log(Severity severity, absl::string_view text) {
   LogState& state = State();
   if (severity < state.threshold.load()) return;
   const char letter = "IWE"[static_cast<int>(severity)];
-  const std::string line = absl::StrFormat(
-      "%c %.6f %s] %s\n", letter, SecondsSince(state.start), LogName(), text);
+  const std::string name = LogName();
+  const std::string line =
+      absl::StrFormat("%c %.6f%s%s] %s\n", letter, SecondsSince(state.start),
+                      name.empty() ? "" : " ", name, text);
   WriteWithin(STDERR_FILENO, line, std::chrono::seconds(1));
 }
 

@@ -37,7 +37,7 @@ absl::StatusOr<const Codec*> FindCodec(absl::string_view name) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", codec->traits().name);
   }
   return absl::NotFoundError(
-      absl::StrCat("no codec '", name, "'; there are ", known));
+      absl::StrCat("no codec '", name, "'; choose one of ", known));
 }
 
 std::string DescribeCodecs() {

@@ -289,11 +289,16 @@ absl::Status RunWorker(const Options& options, WorkerGroup* group) {
   Worker worker(options, std::move(tensors), std::move(compression),
                 std::move(store));
   const StoreMetrics numbers(worker.store());
-  Report report(options.network,
-                absl::StrCat("pushpull with --kv-store ", options.kv_store,
-                             ", --gc-type ", options.type, ", ",
-                             options.workers, " workers of ", options.devices,
-                             " devices, ", options.servers, " servers"));
+  Report report(
+      options.network,
+      absl::StrCat("pushpull with --kv-store ", options.kv_store,
+                   ", --gc-type ", options.type, ", ", options.workers,
+                   options.workers == 1 ? " worker" : " workers",
+                   options.devices == 1
+                       ? ""
+                       : absl::StrCat(" of ", options.devices, " devices"),
+                   ", ", options.servers,
+                   options.servers == 1 ? " server" : " servers"));
   for (const Batch& batch : batches) {
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
     if (rank > 0) continue;

@@ -43,7 +43,7 @@ class Arguments(unittest.TestCase):
         setting = Compression()
         LIBRARY.telegrad_compression_init(byref(setting), ctypes.sizeof(setting))
         setting.type = b"3bit"
-        self.assertIn("no codec '3bit'; there are none, 2bit",
+        self.assertIn("no codec '3bit'; choose one of none, 2bit",
                       self.refused("store_set_compression", self.store(), byref(setting)))
 
     def test_a_struct_that_nobody_initialised(self):

@@ -315,7 +315,7 @@ class Training(LaunchCase):
     def test_ranks_of_telegrad_perf_are_measured(self):
         text = self.run_to_end("-n", "2", "-s", "1", "--", PERF, "pushpull", "--size", "64K",
                                "--iterations", "5", "--check")
-        self.assertIn("2 workers of 1 devices, 1 servers, 3 ranks", text)
+        self.assertIn("2 workers, 1 server, 3 ranks", text)
 
     def member(self, title):
         (pid,) = [pid for pid, line in self.left().items()
