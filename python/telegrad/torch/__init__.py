@@ -90,7 +90,8 @@ def compress(model: Any, gc_type: Optional[str] = None, *, replicas: Optional[An
     """
     model = unwrapped(model)
     if _is_compressed(model):
-        raise WrongOrder("the model is compressed already")
+        raise WrongOrder("the model is compressed already, by telegrad.run or an earlier "
+                         "call: leave one of them out, or close() its state first")
     if is_disabled():
         if replicas is not None:
             raise UsageError("TELEGRAD_DISABLE=1 with replicas=, which nothing else sums: "
