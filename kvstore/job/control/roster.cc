@@ -9,6 +9,8 @@
 namespace telegrad {
 namespace {
 
+constexpr size_t kMostRefused = 64;  // are remembered
+
 absl::Status Refused(absl::string_view why) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(why));
 }
@@ -74,6 +76,14 @@ void MarkProcesses(std::deque<RosterEntry>& entries) {
   }
 }
 
+// Whether the other member of its process is among them; it is no more.
+bool TakeRefused(std::deque<JoinRecord>& refused, const JoinRecord& join) {
+  return std::erase_if(refused, [&join](const JoinRecord& each) {
+           return AreOfOneProcess(each, join) &&
+                  each.wanted.role != join.wanted.role;
+         }) > 0;
+}
+
 std::vector<const RosterEntry*> ByRank(const std::deque<RosterEntry>& entries,
                                        Role role) {
   std::vector<const RosterEntry*> sorted;
@@ -105,6 +115,9 @@ int Roster::count(Role role) const {
 absl::Status Roster::Add(ConnectionId connection, const JoinRecord& join,
                          TimePoint now) {
   const Role role = join.wanted.role;
+  if (TakeRefused(refused_, join)) {
+    return Refused("the other member of its process was refused");
+  }
   if (join.wanted.rank >= num_seats(role)) {
     return Refused(absl::StrCat(ToString(join.wanted),
                                 " wanted, but the job has ", num_seats(role),
@@ -129,9 +142,39 @@ absl::Status Roster::Add(ConnectionId connection, const JoinRecord& join,
   return absl::OkStatus();
 }
 
+std::optional<RosterEntry> Roster::TakeOther(const JoinRecord& refused) {
+  const auto is_of_it = [&refused](const RosterEntry& each) {
+    return AreOfOneProcess(each.join, refused);
+  };
+  const auto count = std::ranges::count_if(entries_, is_of_it);
+  if (count == 0) {
+    refused_.push_back(refused);
+    refused_.back().facts.clear();
+    if (refused_.size() > kMostRefused) refused_.pop_front();
+  }
+  const auto found = std::ranges::find_if(entries_, is_of_it);
+  if (count != 1 || found->join.wanted.role == refused.wanted.role) {
+    return std::nullopt;
+  }
+  RosterEntry other = std::move(*found);
+  entries_.erase(found);
+  by_connection_.clear();
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    by_connection_[entries_[i].connection] = i;
+  }
+  return other;
+}
+
 bool Roster::is_complete() const {
-  return count(Role::kWorker) == num_workers() &&
-         count(Role::kServer) == num_servers();
+  if (count(Role::kWorker) != num_workers()) return false;
+  if (count(Role::kServer) != num_servers()) return false;
+  return std::ranges::all_of(entries_, [this](const RosterEntry& part) {
+    if (FactOf(part, kPartFact) == nullptr) return true;
+    return std::ranges::any_of(entries_, [&part](const RosterEntry& each) {
+      return each.join.wanted.role == Role::kWorker &&
+             AreOfOneProcess(each.join, part.join);
+    });
+  });
 }
 
 int Roster::size(Role role) const {
@@ -384,15 +427,6 @@ StartRecord Roster::MakeStart() const {
   return start;
 }
 
-std::vector<int> Roster::Left() const {
-  std::vector<int> left;
-  for (const RosterEntry& entry : entries_) {
-    const bool is_worker = entry.join.wanted.role == Role::kWorker;
-    if (is_worker && entry.has_left) left.push_back(entry.rank);
-  }
-  return left;
-}
-
 std::vector<std::string> Roster::Notes() const {
   std::vector<std::string> notes;
   if (num_workers() > kMaxNotedWorkers) return notes;
@@ -408,6 +442,15 @@ std::vector<RosterEntry*> NewcomersOf(Roster& roster) {
     if (entry.is_new) found.push_back(&entry);
   }
   return found;
+}
+
+std::vector<int> LeftOf(const Roster& roster) {
+  std::vector<int> left;
+  for (const RosterEntry& entry : roster.entries()) {
+    const bool is_worker = entry.join.wanted.role == Role::kWorker;
+    if (is_worker && entry.has_left) left.push_back(entry.rank);
+  }
+  return left;
 }
 
 RosterEntry* Roster::Find(ConnectionId connection) {

@@ -19,6 +19,9 @@ namespace telegrad {
 
 using ConnectionId = uint64_t;
 
+// The fact of a server that is in a worker's process.
+inline constexpr char kPartFact[] = "beside";
+
 struct RosterEntry {
   ConnectionId connection = 0;
   JoinRecord join;
@@ -59,6 +62,11 @@ class Roster {
   // many.
   absl::Status Add(ConnectionId connection, const JoinRecord& join,
                    TimePoint now);
+  // A worker and the server of its process are both in the job, or neither.
+  // The other one of who was refused, taken out; if it is yet to come, Add
+  // refuses it.
+  std::optional<RosterEntry> TakeOther(const JoinRecord& refused);
+  // All are there, and with each server that has kPartFact its worker.
   bool is_complete() const;
 
   // Ranks for those who want none: the free ones, in order of arrival.
@@ -103,9 +111,6 @@ class Roster {
   // After AssignRanks.
   StartRecord MakeStart() const;
 
-  // Ranks of the workers that have left.
-  std::vector<int> Left() const;
-
   // What workers have told, by rank; none of too many.
   std::vector<std::string> Notes() const;
 
@@ -132,10 +137,15 @@ class Roster {
   std::deque<RosterEntry> entries_;  // in order of arrival
   std::vector<JoinRecord> gone_;     // empty seats, with who died there
   std::vector<JoinRecord> before_;   // who had seats before
+  // Who was refused while nobody of its process was there.
+  std::deque<JoinRecord> refused_;
   std::unordered_map<ConnectionId, size_t> by_connection_;  // into entries_
 };
 
 // Members that came behind the others of their epoch, and are not in step yet.
 std::vector<RosterEntry*> NewcomersOf(Roster& roster);
+
+// Ranks of the workers that have left.
+std::vector<int> LeftOf(const Roster& roster);
 
 }  // namespace telegrad

@@ -27,7 +27,14 @@ absl::Status SchedulerState::OnRecord(ConnectionId from, const Identity& proved,
     if (entry != nullptr || newcomers_.Find(from) != nullptr) {
       return Refused("JOIN came twice");
     }
-    return On(from, proved, *join, now);
+    const absl::Status joined = On(from, proved, *join, now);
+    if (joined.ok() || phase_ != Phase::kJoining) return joined;
+    if (const auto other = roster_.TakeOther(*join)) {
+      parted_.insert(other->connection);
+      Send(*other, RefuseRecord{.code = static_cast<int>(ExitCodeOf(joined)),
+                                .message = std::string(joined.message())});
+    }
+    return joined;
   }
   if (parted_.contains(from)) return absl::OkStatus();
   if (RosterEntry* newcomer = newcomers_.Find(from)) {

@@ -255,7 +255,7 @@ void SchedulerState::Tick(TimePoint now) {
     AwaitMembers(now);
   if (failure_.has_value() || now < next_beat_) return;
   next_beat_ = now + timing_.heartbeat;
-  const BeatRecord record{.left = roster_.Left()};
+  const BeatRecord record{.left = LeftOf(roster_)};
   const Frame beat = MakeFrame(EncodeRecord(record));
   for (const RosterEntry& entry : roster_.entries()) {
     if (!entry.is_connected) continue;

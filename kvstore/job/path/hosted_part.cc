@@ -1,9 +1,11 @@
 #include "kvstore/job/path/hosted_part.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/start_thread.h"
 #include "kvstore/job/control/cancellation.h"
 #include "kvstore/job/control/fatal_event.h"
+#include "kvstore/job/control/roster.h"
 
 namespace telegrad {
 
@@ -14,7 +16,7 @@ HostedPart::HostedPart(const JobOptions& job)
         [own = cancellation_](const FatalEvent& event) { own->Cancel(event); });
   }
   JobOptions own = job;
-  own.facts = {};
+  own.facts = {{kPartFact, "worker"}};
   own.on_fatal = nullptr;                   // the worker is told, too
   own.on_wait = [](const std::string&) {};  // the worker says it
   own.cancellation = cancellation_;
@@ -30,9 +32,10 @@ void HostedPart::Join() {
   if (jobs_ != nullptr) jobs_->Remove(cancel_id_);
 }
 
-absl::Status HostedPart::Cancel() {
-  FatalEvent event{.code = ExitCode::kCancelled};
-  event.message = "the worker beside it could not join";
+absl::Status HostedPart::Cancel(const absl::Status& why) {
+  FatalEvent event{.code = ExitCodeOf(why)};
+  event.message =
+      absl::StrCat("the worker beside it could not join: ", why.message());
   cancellation_->Cancel(event);
   Join();
   return status_;

@@ -19,7 +19,7 @@ class HostedPart {
   ~HostedPart();
 
   // Ends it, where the worker could not join; what it ended with.
-  absl::Status Cancel();
+  absl::Status Cancel(const absl::Status& why);
 
  private:
   void Join();

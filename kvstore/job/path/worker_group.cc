@@ -132,7 +132,7 @@ absl::Status JoinedGroup::Join() {
 // A part that could not join is why the worker waited in vain.
 absl::Status JoinedGroup::WhyNotJoined(const absl::Status& own) {
   if (part_ == nullptr) return own;
-  const absl::Status part = part_->Cancel();
+  const absl::Status part = part_->Cancel(own);
   const bool is_cause = ExitCodeOf(own) == ExitCode::kJoinTimeout &&
                         !part.ok() &&
                         ExitCodeOf(part) != ExitCode::kJoinTimeout &&

@@ -78,11 +78,7 @@ void DrawMore(uint64_t seed, Scenario& scenario) {
   if (sealed > 1) return;
   scenario.encryption = sealed == 0 ? Encryption::kAuth : Encryption::kOn;
   scenario.flips = 0;  // before they are sealed nobody looks
-  // A surplus worker's part may come before one whose first words were altered.
-  const bool has_surplus_part =
-      scenario.has_parts && !scenario.blows.empty() &&
-      scenario.blows.back().kind == Blow::Kind::kReplace;
-  if (random.NextBelow(2) == 0 && !has_surplus_part) {
+  if (random.NextBelow(2) == 0) {
     Blow blow = DrawBlow(random, scenario);
     blow.kind = Blow::Kind::kTamper;
     blow.time = {};

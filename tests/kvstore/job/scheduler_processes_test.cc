@@ -1,0 +1,77 @@
+#include <gtest/gtest.h>
+
+#include "base/exit_code.h"
+#include "kvstore/job/control/scheduler_state.h"
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+using testing::IsOk;
+
+// A job of one worker, which has its server in its own process.
+class JobOfOneProcess {
+ public:
+  // The exit code that it is refused with. Its connection is `pid`, of a
+  // worker; of the server beside it, 100 more.
+  ExitCode Join(Role role, int pid) {
+    JoinRecord join = {
+        .wanted = {role, -1}, .host = "there", .pid = pid, .facts = {}};
+    if (role == Role::kServer) join.facts = {{kPartFact, "worker"}};
+    const absl::Status joined = job_.OnRecord(
+        ConnectionOf(role, pid), {.node = join.wanted}, join, now_);
+    return joined.ok() ? ExitCode::kOk : ExitCodeOf(joined);
+  }
+  SchedulerState& job() { return job_; }
+
+  static ConnectionId ConnectionOf(Role role, int pid) {
+    return static_cast<ConnectionId>(role == Role::kWorker ? pid : pid + 100);
+  }
+
+ private:
+  const TimePoint now_ = Clock::now();
+  SchedulerState job_{SchedulerOptions(), "here", now_};
+};
+
+TEST(SchedulerProcesses, RefusesTheServerOfAWorkerThatIsTooMany) {
+  JobOfOneProcess one;
+  EXPECT_EQ(one.Join(Role::kServer, 7), ExitCode::kOk);
+  EXPECT_EQ(one.Join(Role::kWorker, 1), ExitCode::kOk);
+  EXPECT_EQ(one.Join(Role::kWorker, 7), ExitCode::kMismatch);
+  const std::vector<SchedulerState::Delivery> sends = one.job().TakeSends();
+  ASSERT_EQ(sends.size(), 1u);
+  EXPECT_EQ(sends[0].to, JobOfOneProcess::ConnectionOf(Role::kServer, 7));
+  const auto record = DecodeRecord(sends[0].frame->substr(4));
+  ASSERT_THAT(record, IsOk());
+  EXPECT_EQ(std::get<RefuseRecord>(*record).code,
+            static_cast<int>(ExitCode::kMismatch));
+  // What it still says ends nothing, and its place is free.
+  EXPECT_THAT(
+      one.job().OnRecord(sends[0].to, {.node = {Role::kServer, -1}},
+                         FailRecord{.event = {.code = ExitCode::kCancelled}},
+                         Clock::now()),
+      IsOk());
+  EXPECT_EQ(one.Join(Role::kServer, 1), ExitCode::kOk);
+  EXPECT_EQ(one.job().phase(), SchedulerState::Phase::kRunning);
+}
+
+TEST(SchedulerProcesses, RefusesTheServerOfAWorkerThatWasRefusedBefore) {
+  JobOfOneProcess one;
+  EXPECT_EQ(one.Join(Role::kWorker, 1), ExitCode::kOk);
+  EXPECT_EQ(one.Join(Role::kWorker, 7), ExitCode::kMismatch);
+  EXPECT_EQ(one.Join(Role::kServer, 7), ExitCode::kMismatch);
+  EXPECT_EQ(one.Join(Role::kServer, 1), ExitCode::kOk);
+  EXPECT_EQ(one.job().phase(), SchedulerState::Phase::kRunning);
+}
+
+TEST(SchedulerProcesses, RefusesTheWorkerOfAServerThatIsTooMany) {
+  JobOfOneProcess one;
+  EXPECT_EQ(one.Join(Role::kServer, 7), ExitCode::kOk);
+  EXPECT_EQ(one.Join(Role::kWorker, 1), ExitCode::kOk);
+  EXPECT_EQ(one.Join(Role::kServer, 1), ExitCode::kMismatch);
+  EXPECT_EQ(one.Join(Role::kWorker, 7), ExitCode::kOk);
+  EXPECT_EQ(one.job().phase(), SchedulerState::Phase::kRunning);
+}
+
+}  // namespace
+}  // namespace telegrad
