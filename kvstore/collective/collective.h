@@ -125,6 +125,9 @@ class Group {
   // device or the library.
   static absl::StatusOr<std::unique_ptr<Group>> Make(
       const GroupOptions& options, const AddressExchange& exchange);
+  // Whether this build and machine have `options.backend`; Make's errors. No
+  // device is touched.
+  static absl::Status Find(const GroupOptions& options);
   // Closes, at most 2 * kCloseGrace. Call Barrier before, where slower ranks
   // may still need what was sent last.
   virtual ~Group() = default;

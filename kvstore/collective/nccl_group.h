@@ -11,4 +11,7 @@ namespace telegrad::collective {
 absl::StatusOr<std::unique_ptr<Group>> MakeNcclGroup(
     const GroupOptions& options, const AddressExchange& exchange);
 
+// Whether it can be loaded, as LoadNccl says; no device is touched.
+absl::Status FindNccl(const GroupOptions& options);
+
 }  // namespace telegrad::collective

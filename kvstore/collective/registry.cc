@@ -52,20 +52,27 @@ absl::StatusOr<std::unique_ptr<Group>> MakeDenseGroup(
                                                   std::move(courier));
 }
 
+absl::Status IsThere(const GroupOptions& /*options*/) {
+  return absl::OkStatus();
+}
+
 struct Entry {
   const char* name;
   const char* description;  // or why it is not there
   Factory make;             // null: not in this build
+  absl::Status (*find)(const GroupOptions& options);
   bool is_sealed;  // what it sends, as TransportOptions::encryption asks
 };
 
 constexpr std::array kBackends = {
-    Entry{"host", "host memory, over any transport", &MakeDenseGroup, true},
+    Entry{"host", "host memory, over any transport", &MakeDenseGroup, &IsThere,
+          true},
 #if TELEGRAD_WITH_NCCL
-    Entry{"nccl", "memory of GPUs, by NCCL", &collective::MakeNcclGroup, false},
+    Entry{"nccl", "memory of GPUs, by NCCL", &collective::MakeNcclGroup,
+          &collective::FindNccl, false},
 #else
     Entry{"nccl", "not in this build; it needs the CUDA Toolkit and nccl.h",
-          nullptr, false},
+          nullptr, nullptr, false},
 #endif
 };
 
@@ -77,6 +84,20 @@ absl::Status CheckSealed(const Entry& entry, Encryption encryption) {
       "groups by \"", entry.name, "\" with encryption ", Name(encryption),
       ": its own connections cannot be sealed; those of \"host\" can, over any "
       "transport; on an isolated fabric take encryption auto"));
+}
+
+absl::StatusOr<const Entry*> FindEntry(const GroupOptions& options) {
+  std::string all;
+  for (const Entry& entry : kBackends) {
+    if (options.backend == entry.name) {
+      RETURN_IF_ERROR(CheckSealed(entry, options.transport.encryption));
+      if (entry.make != nullptr) return &entry;
+    }
+    absl::StrAppend(&all, all.empty() ? "" : "; ", entry.name, ": ",
+                    entry.description);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no groups by \"", options.backend, "\": ", all));
 }
 
 }  // namespace
@@ -93,17 +114,13 @@ absl::Status Group::AllreduceAll(std::span<const Part> parts, Dtype type,
 
 absl::StatusOr<std::unique_ptr<Group>> Group::Make(
     const GroupOptions& options, const AddressExchange& exchange) {
-  std::string all;
-  for (const Entry& entry : kBackends) {
-    if (options.backend == entry.name) {
-      RETURN_IF_ERROR(CheckSealed(entry, options.transport.encryption));
-      if (entry.make != nullptr) return entry.make(options, exchange);
-    }
-    absl::StrAppend(&all, all.empty() ? "" : "; ", entry.name, ": ",
-                    entry.description);
-  }
-  return absl::NotFoundError(
-      absl::StrCat("no groups by \"", options.backend, "\": ", all));
+  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(options));
+  return entry->make(options, exchange);
+}
+
+absl::Status Group::Find(const GroupOptions& options) {
+  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(options));
+  return entry->find(options);
 }
 
 }  // namespace telegrad

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "kvstore/collective/collective.h"
 #include "kvstore/kvstore.h"
 #include "trainer/networks/gpus.h"
 
@@ -58,6 +59,13 @@ absl::Status CheckGpus(const TrainOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<int> gpus,
                    ChooseGpus(options.gpus, LoadGpus));
   RETURN_IF_ERROR(CheckNumGpus(options, gpus.size()));
+  if (SumsByNccl(options)) {
+    const absl::Status found = Group::Find({.backend = "nccl"});
+    if (!found.ok()) {
+      return refuse("--devices ", options.devices, " with --kv-store ",
+                    options.kv_store, ": ", found.message());
+    }
+  }
   for (const int gpu : gpus) {
     std::string why_not;
     if (kernels::CudaKernels(gpu, &why_not) != nullptr) continue;

@@ -415,4 +415,8 @@ absl::Status NcclGroup::Barrier(CollectiveSettings settings) {
   return Compare({.operation = Operation::kBarrier}, settings);
 }
 
+absl::Status FindNccl(const GroupOptions& options) {
+  return LoadNccl(options.nccl_library).status();
+}
+
 }  // namespace telegrad::collective

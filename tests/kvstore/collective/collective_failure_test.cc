@@ -227,6 +227,17 @@ TEST(CollectiveFailure, ImpossibleOptionsAreRefused) {
               StatusIs(StatusCode::kInvalidArgument, "chunk_bytes 1"));
 }
 
+TEST(CollectiveFailure, BackendsAreFoundWithoutADevice) {
+  EXPECT_THAT(Group::Find(InprocOptions(2)), IsOk());
+  GroupOptions options = {.backend = "pigeon"};
+  EXPECT_THAT(Group::Find(options),
+              StatusIs(StatusCode::kNotFound, "no groups by \"pigeon\": host"));
+  options = {.backend = "nccl", .nccl_library = "libpigeon.so.2"};
+  const absl::Status found = Group::Find(options);
+  EXPECT_THAT(found, StatusIs(found.code(), "nccl"));
+  EXPECT_TRUE(absl::IsUnavailable(found) || absl::IsNotFound(found)) << found;
+}
+
 // Who has its result may compute for long; messages that need the sender's
 // progress are on their way until the others have them.
 TEST(CollectiveEnd, NobodyNeedsTheProgressOfRanksThatAreDone) {
