@@ -201,6 +201,11 @@ void JobOracle::JudgeCode(int member, const End& end) {
     allowed.insert(
         {ExitCode::kIntegrity, ExitCode::kMismatch, ExitCode::kAuthentication});
   }
+  // One that comes before a worker of the beginning has its place.
+  const bool is_late = end.num_steps == 0 && is_worker(member) &&
+                       std::ranges::find(scenario_.blows, Blow::Kind::kReplace,
+                                         &Blow::kind) != scenario_.blows.end();
+  if (is_late) allowed.insert(ExitCode::kMismatch);
   // A newcomer may come when there is no place for it, or no job any more.
   if (is_newcomer(member)) {
     allowed.insert({ExitCode::kMismatch, ExitCode::kJoinTimeout,
