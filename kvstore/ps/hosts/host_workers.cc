@@ -90,21 +90,17 @@ absl::StatusOr<std::unique_ptr<HostWorkers>> HostWorkers::Join(
   if (const absl::Status status = workers->JoinHost(num_threads);
       !status.ok()) {
     job.Fail(status);  // the others wait for us
-    absl::Status why;  // what the job has said before is it
-    job.OnFailure([&why](const absl::Status& first) { why = first; });
-    job.OnFailure(nullptr);
-    return why.ok() ? status : why;
+    return status;
   }
   workers->MakePushers();
-  job.OnFailure([host = workers.get()](const absl::Status& why) {
-    host->OnJobFailure(why);
-  });
+  workers->HearJob();
   if (workers->joined_ != nullptr) {
     workers->joined_->OnFailure(
         [host = workers.get()](const absl::Status& why) {
           host->OnHostFailure(why);
         });
-    workers->watcher_ = StartThread([host = workers.get()] { host->Watch(); });
+    workers->watcher_ = StartThread(
+        [host = workers.get()] { host->joined_->Fail(host->AwaitVerdict()); });
   }
   return workers;
 }
@@ -174,7 +170,13 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
                  .ranks_in_job = ranks_};
   // Workers of one host share its memory, whatever the job's network is.
   own.path.transport.name = TransportOf(NetworkKind::kTcp);
-  ASSIGN_OR_RETURN(own_->group, JoinWorkers(own));
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> joined = JoinWorkers(own);
+  if (!joined.ok()) {
+    OnHostFailure(joined.status());
+    HearJob();
+    return AwaitVerdict();
+  }
+  own_->group = *std::move(joined);
   joined_ = own_->group.get();
   Membership membership = joined_->membership();
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -183,7 +185,7 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
   host_ = std::make_unique<SubGroup>(
       job_, *joined_, std::move(membership),
       [this](absl::string_view name, absl::string_view payload) {
-        return joined_->Gather(name, payload);
+        return GatherHost(name, payload);
       });
   return absl::OkStatus();
 }
@@ -218,7 +220,19 @@ void HostWorkers::MakePushers() {
 
 absl::Status HostWorkers::Say(absl::string_view text) {
   if (joined_ == nullptr) return absl::OkStatus();
-  return joined_->Gather(kMeeting, text).status();
+  return GatherHost(kMeeting, text).status();
+}
+
+// Where the host's job has failed, by what the whole job says of it.
+absl::StatusOr<std::vector<std::string>> HostWorkers::GatherHost(
+    absl::string_view name, absl::string_view payload) {
+  absl::StatusOr<std::vector<std::string>> all = joined_->Gather(name, payload);
+  if (all.ok()) return all;
+  {
+    MutexLock lock(&mutex_);
+    if (is_leaving_ || host_failure_.ok()) return all;
+  }
+  return AwaitVerdict();
 }
 
 // The whole job meets, as nobody else can.
@@ -247,7 +261,7 @@ absl::Status HostWorkers::Follow(const Tell& hear) {
   absl::Status heard;
   for (;;) {
     ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                     joined_->Gather(kMeeting, ""));
+                     GatherHost(kMeeting, ""));
     absl::string_view text = all[0];
     if (absl::ConsumePrefix(&text, kGather)) {
       RETURN_IF_ERROR(job_.Gather(text, "").status());
@@ -259,6 +273,10 @@ absl::Status HostWorkers::Follow(const Tell& hear) {
       return status.ok() ? heard : status;
     }
   }
+}
+
+void HostWorkers::HearJob() {
+  job_.OnFailure([this](const absl::Status& why) { OnJobFailure(why); });
 }
 
 void HostWorkers::OnJobFailure(const absl::Status& why) {
@@ -278,9 +296,8 @@ void HostWorkers::OnHostFailure(const absl::Status& why) {
   changed_.NotifyAll();
 }
 
-// On a thread of its own: whoever tells of a failure holds a lock.
-void HostWorkers::Watch() {
-  absl::Status job;
+// Not on the thread that tells of a failure, which holds a lock.
+absl::Status HostWorkers::AwaitVerdict() {
   absl::Status host;
   {
     MutexLock lock(&mutex_);
@@ -291,16 +308,16 @@ void HostWorkers::Watch() {
     while (!is_leaving_ && job_failure_.ok() && Clock::now() < until) {
       changed_.WaitUntil(&mutex_, until);
     }
-    if (is_leaving_) return;
-    job = job_failure_;
+    if (is_leaving_ || !job_failure_.ok()) return job_failure_;
     host = host_failure_;
   }
-  if (!job.ok()) return joined_->Fail(job);
-  job_.Fail(WithExitCode(
+  const absl::Status why = WithExitCode(
       ExitCodeOf(host),
       absl::Status(host.code(),
                    absl::StrCat("among the workers of ", ToString(job_.id()),
-                                "'s host: ", host.message()))));
+                                "'s host: ", host.message())));
+  job_.Fail(why);
+  return why;
 }
 
 }  // namespace telegrad

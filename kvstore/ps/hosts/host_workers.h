@@ -93,13 +93,19 @@ class HostWorkers {
   absl::Status JoinHost(int num_threads);
   // The group of those that push, or that of a worker that reads.
   void MakePushers();
+  absl::StatusOr<std::vector<std::string>> GatherHost(
+      absl::string_view name, absl::string_view payload);
   absl::StatusOr<std::vector<std::string>> GatherPushers(
       absl::string_view name, absl::string_view payload);
   absl::Status Say(absl::string_view text);
   absl::Status Follow(const Tell& hear);
   void OnJobFailure(const absl::Status& why);
   void OnHostFailure(const absl::Status& why);
-  void Watch();
+  void HearJob();
+  // Why one of the two jobs fails, once it does: what the whole job says, or,
+  // where it says nothing in time, the host's reason, which then ends it. OK:
+  // this worker leaves.
+  absl::Status AwaitVerdict();
 
   WorkerGroup& job_;
   std::vector<int> ranks_;  // this host's workers

@@ -115,10 +115,19 @@ TEST(Simulation, WhoHasComeAnswersForAWrongFrame) {
   }
 }
 
-// A worker stood still beyond the deadlines of its host's own job: it ends by
-// what the whole job has said meanwhile.
-TEST(Simulation, WhoStoodStillEndsByWhatTheJobSays) {
-  const Report report = RunApart(DrawScenario(5176), {}, false);
+// Workers of a host have a job of their own: who dies, and who stood still
+// beyond that job's deadlines, is named by the whole job, with its ranks.
+TEST(Simulation, WorkersOfAHostEndByWhatTheJobSays) {
+  for (const uint64_t seed : {704, 737, 5176}) {
+    const Report report = RunApart(DrawScenario(seed), {}, false);
+    EXPECT_TRUE(report.is_well) << seed << "\n" << report.text;
+  }
+}
+
+// A newcomer takes the place of a worker that was cut off until then, and that
+// one is refused.
+TEST(Simulation, WhoComesLateMayFindNoPlace) {
+  const Report report = RunApart(DrawScenario(5608), {}, false);
   EXPECT_TRUE(report.is_well) << report.text;
 }
 
