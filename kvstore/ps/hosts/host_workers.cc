@@ -99,8 +99,10 @@ absl::StatusOr<std::unique_ptr<HostWorkers>> HostWorkers::Join(
         [host = workers.get()](const absl::Status& why) {
           host->OnHostFailure(why);
         });
-    workers->watcher_ = StartThread(
-        [host = workers.get()] { host->joined_->Fail(host->AwaitVerdict()); });
+    workers->watcher_ = StartThread([host = workers.get()] {
+      const absl::Status verdict = host->AwaitVerdict();
+      if (!verdict.ok()) host->joined_->Fail(verdict);
+    });
   }
   return workers;
 }
@@ -232,7 +234,8 @@ absl::StatusOr<std::vector<std::string>> HostWorkers::GatherHost(
     MutexLock lock(&mutex_);
     if (is_leaving_ || host_failure_.ok()) return all;
   }
-  return AwaitVerdict();
+  const absl::Status verdict = AwaitVerdict();
+  return verdict.ok() ? all.status() : verdict;  // it is leaving now
 }
 
 // The whole job meets, as nobody else can.
@@ -296,7 +299,8 @@ void HostWorkers::OnHostFailure(const absl::Status& why) {
   changed_.NotifyAll();
 }
 
-// Not on the thread that tells of a failure, which holds a lock.
+// Not on the thread that tells of a failure, which holds a lock. OK: this
+// worker leaves.
 absl::Status HostWorkers::AwaitVerdict() {
   absl::Status host;
   {
