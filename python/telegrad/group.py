@@ -298,7 +298,10 @@ class Group:
         handle, self._handle = self._handle, c_void_p()
         self._job._groups.discard(self)
         if handle and self._pid == os.getpid() and not self._is_stuck:
-            LIBRARY.telegrad_group_free(handle)
+            if self._started:  # it waits for the one that runs
+                interruptible(lambda: LIBRARY.telegrad_group_free(handle), self._stop)
+            else:
+                LIBRARY.telegrad_group_free(handle)
         elif self._started:
             _left.append(self._started)
 

@@ -259,9 +259,10 @@ def never_ends(call):
     array = np.ones(N, np.float32)
     if RANK == 0:
         # Two gathers would end as a mismatch, if both come before Ctrl-C.
-        mine.barrier() if call in ("allreduce", "start") else group.allreduce(array)
-    elif call == "start":
-        group.start("allreduce", array).wait()
+        mine.barrier() if call in ("allreduce", "start", "close") else group.allreduce(array)
+    elif call in ("start", "close"):
+        started = group.start("allreduce", array)
+        started.wait() if call == "start" else group.close()
     elif call == "allreduce":
         group.allreduce(array)
     elif call == "init":
@@ -376,7 +377,7 @@ class Group(unittest.TestCase):
             self.assertIn(code, (20, 23), err)
 
     def test_ctrl_c_ends_all_who_hear_whose_it_was(self):
-        for call in ("allreduce", "start", "init", "barrier"):
+        for call in ("allreduce", "start", "close", "init", "barrier"):
             ranks = workers.Ranks(os.path.abspath(__file__), "never_ends", 2, call)
             for rank in range(2):
                 self.assertEqual(ranks.line(rank), "ready")
