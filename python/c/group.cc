@@ -51,10 +51,8 @@ struct telegrad_group {
   absl::Status Recv(const telegrad_tensor* data, int32_t from, uint32_t tag,
                     int32_t* sender);
   // What Run does, by the lane.
-  absl::StatusOr<telegrad::Ticket> Start(int32_t operation,
-                                         const telegrad_tensor* in,
-                                         const telegrad_tensor* out,
-                                         int32_t number);
+  telegrad::Ticket Start(int32_t operation, const telegrad_tensor* in,
+                         const telegrad_tensor* out, int32_t number);
 
   const telegrad::c::Owner& owner() const { return owner_; }
   std::shared_ptr<telegrad::c::Verdict> verdict() const { return verdict_; }
@@ -354,9 +352,10 @@ absl::Status telegrad_group::Run(int32_t operation, const telegrad_tensor* in,
   }
 }
 
-absl::StatusOr<telegrad::Ticket> telegrad_group::Start(
-    int32_t operation, const telegrad_tensor* in, const telegrad_tensor* out,
-    int32_t number) {
+telegrad::Ticket telegrad_group::Start(int32_t operation,
+                                       const telegrad_tensor* in,
+                                       const telegrad_tensor* out,
+                                       int32_t number) {
   const auto copy_of = [](const telegrad_tensor* tensor) {
     return tensor == nullptr ? std::nullopt : std::optional(*tensor);
   };
@@ -509,10 +508,9 @@ int32_t telegrad_group_start(telegrad_group* group, int32_t operation,
   if (work == nullptr) {
     return Give(absl::InvalidArgumentError("work is null"), status);
   }
-  return OfGroup(group, status, [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(telegrad::Ticket ticket,
-                     group->Start(operation, in, out, number));
-    *work = new telegrad_work{{}, group->verdict(), std::move(ticket)};
+  return OfGroup(group, status, [&] {
+    *work = new telegrad_work{
+        {}, group->verdict(), group->Start(operation, in, out, number)};
     return absl::OkStatus();
   });
 }
