@@ -175,9 +175,14 @@ TEST(Mismatch, OfTensorsNamesBoth) {
   const ClusterConfig a;
   ClusterConfig b;
   b.tensors = {{"a", 34}};
-  ExpectMismatch(a, b, {"tensor table", "33 elements", "34 elements"});
+  ExpectMismatch(
+      a, b,
+      {"tensor 1: worker/0 has a of 33 elements, worker/1 has a of 34 "
+       "elements; give all"});
   b.tensors = {{"a", 0}};
   ExpectMismatch(a, b, {"tensor table", "33 elements", "0 elements"});
+  b.tensors = {{"a", 33}, {"b", 2}};
+  ExpectMismatch(a, b, {"tensor 2: worker/0 has none, worker/1 has b of 2"});
 }
 
 TEST(Mismatch, OfProgramsNamesBothVersions) {

@@ -97,7 +97,7 @@ absl::Status HostStore::Agree(std::span<const TensorSpec> tensors,
     first = tensors_.size();
   }
   const absl::Status status =
-      AgreeOnFacts(job_, absl::StrCat("tier1 init ", first), MakeFacts(config));
+      AgreeOnConfig(job_, absl::StrCat("tier1 init ", first), config);
   if (!status.ok()) job_.Fail(status);  // others may wait for us
   return status;
 }

@@ -5,14 +5,18 @@
 #include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/crc32c.h"
+#include "base/exit_code.h"
 #include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "kernels/code_sum.h"
 #include "kvstore/engine/codec/checks.h"
+#include "kvstore/job/control/job.h"
 #include "kvstore/ps/wire/json_fields.h"
 #include "transport/transport.h"
 
@@ -21,6 +25,7 @@ namespace {
 
 using Json = JsonFields::Json;
 
+constexpr char kTable[] = "tensor table";  // the name of a fact
 constexpr int64_t kMost = int64_t{1} << 62;
 
 bool IsPlanned(const TensorSpec& tensor) {
@@ -51,6 +56,48 @@ std::string TableDigest(std::span<const TensorSpec> tensors) {
   }
   return absl::StrFormat("%u tensors, %u elements, check %08x", tensors.size(),
                          elems, crc);
+}
+
+// A line for each, with what TableDigest sees of it; as many as a gather takes.
+std::string TableText(std::span<const TensorSpec> tensors) {
+  std::string text;
+  for (const TensorSpec& tensor : tensors) {
+    std::string line =
+        absl::StrCat(tensor.name, " of ", tensor.num_elems, " elements");
+    if (tensor.row_elems > 0) {
+      absl::StrAppend(&line, " in rows of ", tensor.row_elems);
+    }
+    if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
+      absl::StrAppendFormat(&line, ", rates times %.9g and %.9g",
+                            tensor.rates.lr, tensor.rates.wd);
+    }
+    if (!tensor.has_momentum) line += ", without momentum";
+    if (IsPlanned(tensor)) {
+      absl::StrAppend(&line, ", chunks of ", tensor.chunk_elems, ", codec '",
+                      tensor.codec, "'");
+    }
+    if (text.size() + line.size() >= kMaxGatherBytes) break;
+    absl::StrAppend(&text, line, "\n");
+  }
+  return text;
+}
+
+// Where two texts of tables differ first; empty: nowhere.
+std::string FirstDifferent(absl::string_view first, absl::string_view other,
+                           size_t rank) {
+  const std::vector<absl::string_view> a = absl::StrSplit(first, '\n');
+  const std::vector<absl::string_view> b = absl::StrSplit(other, '\n');
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const absl::string_view mine = i < a.size() ? a[i] : "";
+    const absl::string_view its = i < b.size() ? b[i] : "";
+    if (mine == its) continue;
+    return absl::StrCat(kTable, ": tensor ", i + 1, ": worker/0 has ",
+                        mine.empty() ? "none" : mine.substr(0, 600),
+                        ", worker/", rank, " has ",
+                        its.empty() ? "none" : its.substr(0, 600),
+                        "; give all workers the same in the same order");
+  }
+  return "";
 }
 
 // With all digits: thresholds that differ in the last bit differ.
@@ -186,7 +233,7 @@ std::string OptimizerFact(const OptimizerConfig& config) {
 Facts MakeFacts(const JobConfig& config) {
   const CompressionConfig& gc = config.compression;
   Facts facts = {
-      {"tensor table", TableDigest(config.tensors)},
+      {kTable, TableDigest(config.tensors)},
       {"codec", gc.type},
       {"alternative codecs",
        gc.alternatives.empty() ? "none" : absl::StrJoin(gc.alternatives, ",")},
@@ -215,6 +262,24 @@ Facts MakeFacts(const JobConfig& config) {
                        absl::StrFormat("%.9g", config.optimizer.result_scale));
   }
   return facts;
+}
+
+absl::Status AgreeOnConfig(WorkerGroup& group, absl::string_view name,
+                           const JobConfig& config) {
+  const absl::Status status = AgreeOnFacts(group, name, MakeFacts(config));
+  if (!absl::StrContains(status.message(), kTable)) return status;
+  // All workers have this status, and come here.
+  const absl::StatusOr<std::vector<std::string>> tables =
+      group.Gather(absl::StrCat(name, " table"), TableText(config.tensors));
+  if (!tables.ok()) return status;
+  for (size_t rank = 1; rank < tables->size(); ++rank) {
+    const std::string text =
+        FirstDifferent(tables->front(), (*tables)[rank], rank);
+    if (text.empty()) continue;
+    return WithExitCode(ExitCode::kMismatch,
+                        absl::FailedPreconditionError(text));
+  }
+  return status;
 }
 
 std::string SerializeJobConfig(const JobConfig& config) {

@@ -25,6 +25,9 @@ struct JobConfig {
 // Facts for the scheduler to compare among workers; short values that a person
 // can read.
 Facts MakeFacts(const JobConfig& config);
+// AgreeOnFacts of these; where tensors differ the error names the first.
+absl::Status AgreeOnConfig(WorkerGroup& group, absl::string_view name,
+                           const JobConfig& config);
 // Describes an optimizer: "sgd lr 0.1 ...".
 std::string OptimizerFact(const OptimizerConfig& config);
 

@@ -170,8 +170,7 @@ absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
   config_.drop_slowest = options_.drop_slowest;
   if (traits_.is_async) config_.max_staleness = options_.max_staleness;
   const size_t first = tensors_.size();
-  RETURN_IF_ERROR(
-      AgreeOnFacts(group_, absl::StrCat("init ", first), MakeFacts(config_)));
+  RETURN_IF_ERROR(AgreeOnConfig(group_, absl::StrCat("init ", first), config_));
   if (!planner_.has_value()) RETURN_IF_ERROR(Open());
   for (const TensorSpec& tensor : tensors) RETURN_IF_ERROR(AddTensor(tensor));
   RETURN_IF_ERROR(tensors_.Place(first));
