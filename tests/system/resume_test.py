@@ -123,7 +123,7 @@ class Resume(SystemTest):
         self.run_to_end(saving, code=2)  # begins anew in a used folder
         run = self.run_to_end([*saving, "--resume", "--batch-size", "32"],
                               code=31)
-        self.assertIn("batch-size '64', this run '32'", run.stderr())
+        self.assertIn("batch-size '64', this run '32'; give the same, or another", run.stderr())
         for flags, told in (
                 (["--gc-type", "2bit"], "codec 'none', this run '2bit'"),
                 (["--gc-type", "auto"], "codec 'none', this run 'auto'"),

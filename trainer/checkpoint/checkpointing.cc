@@ -102,7 +102,8 @@ absl::Status CheckFacts(const Facts& saved, const Facts& now, bool reshards,
   }
   if (texts.empty()) return absl::OkStatus();
   return Mismatch(absl::StrCat("--resume: the checkpoint has ",
-                               absl::StrJoin(texts, "; ")));
+                               absl::StrJoin(texts, "; "),
+                               "; give the same, or another --checkpoint"));
 }
 
 absl::StatusOr<OpenedPart> OpenPart(const std::string& path) {
