@@ -80,9 +80,10 @@ class JobOracle {
   bool is_newcomer(int member) const {
     return member > scenario_.workers + scenario_.servers;
   }
-  // Who has just come answers for a frame that does not fit, whoever sent it.
+  // Who has ended by itself, for which its code is judged, is dead. Who has
+  // just come answers for a frame that does not fit, whoever sent it.
   bool MayDie(int member) const {
-    return struck_.contains(member) ||
+    return struck_.contains(member) || has_ended(member) ||
            (has_wrong_frames_ && is_newcomer(member));
   }
   void OnNamed(int member, const std::string& by);

@@ -124,6 +124,13 @@ TEST(Simulation, WorkersOfAHostEndByWhatTheJobSays) {
   }
 }
 
+// The scheduler stood still until workers had ended with 24, and calls them
+// dead.
+TEST(Simulation, WhoEndsWithoutTheSchedulerIsDeadForIt) {
+  const Report report = RunApart(DrawScenario(819), {}, false);
+  EXPECT_TRUE(report.is_well) << report.text;
+}
+
 // A newcomer takes the place of a worker that was cut off until then, and that
 // one is refused.
 TEST(Simulation, WhoComesLateMayFindNoPlace) {
