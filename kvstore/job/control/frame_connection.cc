@@ -73,8 +73,11 @@ absl::StatusOr<std::optional<std::string>> FrameConnection::Next(
     const size_t length = LoadLittleEndian<uint32_t>(
         reinterpret_cast<const std::byte*>(received_.data() + consumed_));
     if (length > max_bytes + tag_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "frame of ", length, " bytes, at most ", max_bytes, " are taken"));
+      const std::string what = absl::StrCat(
+          "frame of ", length, " bytes, at most ", max_bytes, " are taken");
+      // Nobody who holds the key sends it.
+      if (sealers_.has_value()) return absl::DataLossError(what);
+      return absl::InvalidArgumentError(what);
     }
     if (available - kLengthBytes >= length) {
       std::string body = received_.substr(consumed_ + kLengthBytes, length);

@@ -131,6 +131,12 @@ TEST(Simulation, WhoEndsWithoutTheSchedulerIsDeadForIt) {
   EXPECT_TRUE(report.is_well) << report.text;
 }
 
+// The bit that was altered is one of a sealed frame's length.
+TEST(Simulation, WhoseSealedLengthIsAlteredEndsWithIntegrity) {
+  const Report report = RunApart(DrawScenario(6084), {}, false);
+  EXPECT_TRUE(report.is_well) << report.text;
+}
+
 // A newcomer takes the place of a worker that was cut off until then, and that
 // one is refused.
 TEST(Simulation, WhoComesLateMayFindNoPlace) {
