@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/json_fields.h"
 
 namespace telegrad {
@@ -42,6 +44,46 @@ int EpochOr(const Json& json, int other) {
   return static_cast<int>(CountOr(json, "epoch", other, INT_MAX));
 }
 
+// A long run has thousands of points, and a tree of them takes several times
+// the memory of their text: each is written and read by itself.
+void AppendPoint(std::string* text, const MetricPoint& point) {
+  text->append(Json{{"epoch", point.epoch},
+                    {"step", point.step},
+                    {"seconds", point.seconds},
+                    {"train_loss", point.train_loss},
+                    {"train_accuracy", point.train_accuracy},
+                    {"test_loss", point.test_loss},
+                    {"test_accuracy", point.test_accuracy},
+                    {"wire_bytes", point.wire_bytes}}
+                   .dump());
+}
+MetricPoint PointOf(const Json& json) {
+  return {.epoch = EpochOr(json, 0),
+          .step = CountOr(json, "step", 0),
+          .seconds = NumberOr(json, "seconds", 0),
+          .train_loss = NumberOr(json, "train_loss", std::nan("")),
+          .train_accuracy = NumberOr(json, "train_accuracy", 0),
+          .test_loss = NumberOr(json, "test_loss", std::nan("")),
+          .test_accuracy = NumberOr(json, "test_accuracy", -1),
+          .wire_bytes = CountOr(json, "wire_bytes", 0)};
+}
+
+// The text's objects in its list of points go there, and out of what it
+// returns.
+Json ParseAllButPoints(const std::string& text,
+                       std::vector<MetricPoint>& points) {
+  if (IsNestedTooDeeply(text)) return Json::value_t::discarded;
+  bool is_points = false;
+  const auto keep = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    using Event = Json::parse_event_t;
+    if (event == Event::key && depth == 1) is_points = parsed == "points";
+    const bool is_point = event == Event::object_end && depth == 2 && is_points;
+    if (is_point) points.push_back(PointOf(parsed));
+    return !is_point;
+  };
+  return Json::parse(text, keep, /*allow_exceptions=*/false);
+}
+
 }  // namespace
 
 StoreStats Plus(StoreStats sum, const StoreStats& part, double times) {
@@ -58,38 +100,29 @@ std::string CursorText(const Cursor& cursor) {
   for (const Count& each : kCounts) {
     traffic[each.name] = cursor.traffic.*each.of;
   }
-  Json points = Json::array();
-  for (const MetricPoint& point : cursor.points) {
-    points.push_back({{"epoch", point.epoch},
-                      {"step", point.step},
-                      {"seconds", point.seconds},
-                      {"train_loss", point.train_loss},
-                      {"train_accuracy", point.train_accuracy},
-                      {"test_loss", point.test_loss},
-                      {"test_accuracy", point.test_accuracy},
-                      {"wire_bytes", point.wire_bytes}});
-  }
-  return Json{{"step", cursor.step},
-              {"epoch", cursor.epoch},
-              {"batch", cursor.batch},
-              {"seconds", cursor.seconds},
-              {"comm_wait_s", cursor.comm_wait_s},
-              {"traffic", traffic},
-              {"num_skipped", cursor.num_skipped},
-              {"loss_scale", cursor.loss_scale.value},
-              {"num_good", cursor.loss_scale.num_good},
-              {"auto", cursor.auto_choice},
-              {"loss_sum", cursor.since_point.loss_sum},
-              {"num_correct", cursor.since_point.num_correct},
-              {"num_samples", cursor.since_point.num_samples},
-              {"points", points}}
-      .dump();
+  std::string text = Json{{"step", cursor.step},
+                          {"epoch", cursor.epoch},
+                          {"batch", cursor.batch},
+                          {"seconds", cursor.seconds},
+                          {"comm_wait_s", cursor.comm_wait_s},
+                          {"traffic", traffic},
+                          {"num_skipped", cursor.num_skipped},
+                          {"loss_scale", cursor.loss_scale.value},
+                          {"num_good", cursor.loss_scale.num_good},
+                          {"auto", cursor.auto_choice},
+                          {"loss_sum", cursor.since_point.loss_sum},
+                          {"num_correct", cursor.since_point.num_correct},
+                          {"num_samples", cursor.since_point.num_samples}}
+                         .dump();
+  text.back() = ',';
+  return absl::StrCat(text, "\"points\":[",
+                      absl::StrJoin(cursor.points, ",", AppendPoint), "]}");
 }
 
 absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
-  const Json json = ParseJson(text);
-  if (!json.is_object()) return absl::DataLossError("the cursor is no object");
   Cursor cursor;
+  const Json json = ParseAllButPoints(text, cursor.points);
+  if (!json.is_object()) return absl::DataLossError("the cursor is no object");
   cursor.step = CountOr(json, "step", -1);
   cursor.epoch = EpochOr(json, -1);
   cursor.batch = CountOr(json, "batch", -1);
@@ -114,18 +147,9 @@ absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
     if (!cursor.has_traffic) break;
     cursor.traffic.*each.of = CountOr(*traffic, each.name, 0);
   }
-  const auto points = json.find("points");
-  for (const Json& point : points != json.end() ? *points : Json()) {
-    if (!point.is_object()) return absl::DataLossError("a point is no object");
-    cursor.points.push_back(
-        {.epoch = EpochOr(point, 0),
-         .step = CountOr(point, "step", 0),
-         .seconds = NumberOr(point, "seconds", 0),
-         .train_loss = NumberOr(point, "train_loss", std::nan("")),
-         .train_accuracy = NumberOr(point, "train_accuracy", 0),
-         .test_loss = NumberOr(point, "test_loss", std::nan("")),
-         .test_accuracy = NumberOr(point, "test_accuracy", -1),
-         .wire_bytes = CountOr(point, "wire_bytes", 0)});
+  if (const auto points = json.find("points");
+      points != json.end() && !points->empty()) {
+    return absl::DataLossError("a point is no object");
   }
   return cursor;
 }

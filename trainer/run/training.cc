@@ -84,7 +84,8 @@ class Training {
   }
   // Since the run's first step.
   StoreStats Traffic() const { return Plus(context_.store.stats(), earlier_); }
-  Cursor CursorAt(int epoch, int64_t batch) const;
+  // A checkpoint, with which training goes on at this batch.
+  absl::Status Save(int epoch, int64_t batch);
   bool SkipsByPolicy() const;
   bool MaySkip() const { return SkipsByPolicy() || loss_scale_.is_used; }
   void PushGradient(size_t index);
@@ -261,7 +262,7 @@ absl::Status Training::AgreeToSkip(bool* skips) {
 
 absl::Status Training::Resume() {
   RETURN_IF_ERROR(checkpoints_.Hold());
-  ASSIGN_OR_RETURN(const std::optional<Cursor> cursor, checkpoints_.Resume());
+  ASSIGN_OR_RETURN(std::optional<Cursor> cursor, checkpoints_.Resume());
   if (!cursor.has_value()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckPlace(*cursor, context_.options, num_batches_));
   step_ = cursor->step;
@@ -277,23 +278,26 @@ absl::Status Training::Resume() {
   }
   auto_choice_ = cursor->auto_choice;
   since_point_ = cursor->since_point;
-  summary_.points = cursor->points;
+  summary_.points = std::move(cursor->points);
   return absl::OkStatus();
 }
 
-Cursor Training::CursorAt(int epoch, int64_t batch) const {
-  return {.step = step_,
-          .epoch = epoch,
-          .batch = batch,
-          .num_batches = num_batches_,
-          .seconds = seconds_,
-          .comm_wait_s = totals_.comm_wait_s,
-          .traffic = Traffic(),
-          .num_skipped = num_skipped_,
-          .loss_scale = loss_scale_,
-          .auto_choice = run_plan_.SaveChoice(),
-          .since_point = since_point_,
-          .points = summary_.points};
+absl::Status Training::Save(int epoch, int64_t batch) {
+  Cursor cursor = {.step = step_,
+                   .epoch = epoch,
+                   .batch = batch,
+                   .num_batches = num_batches_,
+                   .seconds = seconds_,
+                   .comm_wait_s = totals_.comm_wait_s,
+                   .traffic = Traffic(),
+                   .num_skipped = num_skipped_,
+                   .loss_scale = loss_scale_,
+                   .auto_choice = run_plan_.SaveChoice(),
+                   .since_point = since_point_,
+                   .points = std::move(summary_.points)};
+  const absl::Status saved = checkpoints_.Save(cursor);
+  summary_.points = std::move(cursor.points);
+  return saved;
 }
 
 // One gradient: the mean over the batches of a step.
@@ -452,7 +456,8 @@ void Training::Report(int epoch, int64_t batch) {
                                since_point_.num_samples);
   // All workers send and receive the same amount.
   const std::vector<TensorReport> reports = context_.store.codecs().Report();
-  point.tensors = ToMetrics(reports);
+  // What worker 0 has is told.
+  if (context_.store.group().rank() == 0) point.tensors = ToMetrics(reports);
   guard_news_.Tell(reports, step_, context_);
   point.wire_bytes =
       workers * (traffic.push_wire_bytes + traffic.pull_wire_bytes);
@@ -490,7 +495,7 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
       continue;
     }
     if (alone_.has_value()) RETURN_IF_ERROR(alone_->FinishBegun());
-    RETURN_IF_ERROR(checkpoints_.Save(CursorAt(epoch, batch + 1)));
+    RETURN_IF_ERROR(Save(epoch, batch + 1));
   }
   if (context_.store.traits().is_async) {
     RETURN_IF_ERROR(exchange_.PullWeights());
@@ -499,7 +504,7 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
       (epoch + 1) % options.eval_every == 0 || epoch + 1 == options.num_epochs;
   if (is_evaluated && !options.benchmark) RETURN_IF_ERROR(Evaluate(epoch));
   if (!checkpoints_.IsDueAfterEpoch(epoch)) return absl::OkStatus();
-  return checkpoints_.Save(CursorAt(epoch + 1, 0));
+  return Save(epoch + 1, 0);
 }
 
 absl::Status Training::Evaluate(int epoch) {
