@@ -114,14 +114,7 @@ absl::Status SyncAggregator::OnPull(int worker, const PullHeader& pull,
 
 absl::Status SyncAggregator::OnPropose(int worker, const PushHeader& propose,
                                        AnswerSink& sink) {
-  ASSIGN_OR_RETURN(const bool is_agreed,
-                   sum_.Propose(worker, propose.wish.scale));
-  if (!is_agreed) return absl::OkStatus();
-  for (size_t each = 0; each < slots_.size(); ++each) {
-    SendAgreed(sum_, static_cast<int>(each), propose.priority, slots_.size(),
-               sink);
-  }
-  return absl::OkStatus();
+  return ProposeOfAll(sum_, slots_.size(), worker, propose, sink);
 }
 
 absl::StatusOr<Bytes> SyncAggregator::BeginValue(uint64_t index,

@@ -43,6 +43,10 @@ class AnswerSink {
 // Tells a worker the settings of its codec on which `sum` has agreed.
 void SendAgreed(const ChunkSum& sum, int worker, int32_t priority,
                 size_t contributors, AnswerSink& sink);
+// A worker's proposal for a sum of so many, who are told once all have made
+// theirs.
+absl::Status ProposeOfAll(ChunkSum& sum, size_t num_workers, int worker,
+                          const PushHeader& propose, AnswerSink& sink);
 
 // A worker's wish for a chunk's value: the last round's result, or the
 // broadcast `step`.
