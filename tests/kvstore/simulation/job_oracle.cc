@@ -160,7 +160,7 @@ void JobOracle::OnBlow(const Blow& blow) {
   const bool is_of_two =
       blow.kind == Blow::Kind::kCut || blow.kind == Blow::Kind::kTamper;
   if (is_of_two) struck_.insert(blow.other);
-  kill_counts_ = is_kill && num_joined_ == scenario_.workers &&
+  kill_counts_ = is_kill && ends_.empty() && num_joined_ == scenario_.workers &&
                  !scenario_.blows.empty() && scenario_.blows[0].at == blow.at;
 }
 
