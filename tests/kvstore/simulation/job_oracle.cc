@@ -201,6 +201,10 @@ void JobOracle::JudgeCode(int member, const End& end) {
     allowed.insert(
         {ExitCode::kIntegrity, ExitCode::kMismatch, ExitCode::kAuthentication});
   }
+  // Who stands still, cut off, while it joins finds its own deadline over.
+  if (struck_.contains(member) && end.num_steps == 0) {
+    allowed.insert(ExitCode::kTimeout);
+  }
   // One that comes before a worker of the beginning has its place.
   const bool is_late = end.num_steps == 0 && is_worker(member) &&
                        std::ranges::find(scenario_.blows, Blow::Kind::kReplace,
