@@ -268,7 +268,8 @@ void Roster::BeginEpoch() {
   by_connection_.clear();
 }
 
-void Roster::MarkMissing(TimePoint now) {
+bool Roster::MarkMissing(TimePoint now) {
+  bool is_missing = false;
   for (const JoinRecord& each : before_) {
     if (Has(gone_, each.wanted) || Find(each.wanted) != nullptr) continue;
     RosterEntry entry;
@@ -279,7 +280,9 @@ void Roster::MarkMissing(TimePoint now) {
     entry.is_dead = true;
     entry.cause = "has not joined again";
     entries_.push_back(std::move(entry));
+    is_missing = true;
   }
+  return is_missing;
 }
 
 bool Roster::Outlives(int min_workers, FatalEvent& deaths) {

@@ -85,8 +85,8 @@ class Roster {
   // Gives a newcomer one of them, where DropDead came after the last death: the
   // one that it wants, or that of its process.
   void Seat(RosterEntry newcomer);
-  // Who was to join again has not: it is dead.
-  void MarkMissing(TimePoint now);
+  // Who was to join again has not: it is dead. False: all have.
+  bool MarkMissing(TimePoint now);
   // The verdict on those that are dead.
   FatalEvent DescribeDeaths(TimePoint now) const;
   // Whether a job goes on without the dead that wants so many workers and, of

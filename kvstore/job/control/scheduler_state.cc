@@ -316,15 +316,14 @@ void SchedulerState::AwaitMembers(TimePoint now) {
                    Seconds(join_deadline_ - now), " at most for ",
                    absl::StrJoin(missing, ", "));
   }
-  if (epoch_ > 1 && min_workers_ > 0) {
-    roster_.MarkMissing(now);
+  if (epoch_ > 1 && min_workers_ > 0 && roster_.MarkMissing(now)) {
     return JudgeDeaths(now);
   }
   FatalEvent event;
   event.code = ExitCode::kJoinTimeout;
   event.message = absl::StrCat(
-      "join deadline of ", Seconds(timing_.join),
-      " passed; missing: ", absl::StrJoin(missing, ", "),
+      "join deadline of ", Seconds(timing_.join), " passed; missing: ",
+      missing.empty() ? "what belongs to those" : absl::StrJoin(missing, ", "),
       "; there: ", present.empty() ? "nobody" : absl::StrJoin(present, ", "),
       refused_.empty() ? "" : "; ", absl::StrJoin(refused_, "; "));
   event.details_json = nlohmann::json{{"missing", missing}}.dump();

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/exit_code.h"
+#include "kvstore/job/control/elastic.h"
 #include "kvstore/job/control/scheduler_state.h"
 #include "tests/testing/status_matchers.h"
 
@@ -71,6 +72,45 @@ TEST(SchedulerProcesses, RefusesTheWorkerOfAServerThatIsTooMany) {
   EXPECT_EQ(one.Join(Role::kServer, 1), ExitCode::kMismatch);
   EXPECT_EQ(one.Join(Role::kWorker, 7), ExitCode::kOk);
   EXPECT_EQ(one.job().phase(), SchedulerState::Phase::kRunning);
+}
+
+// One that comes in as an epoch begins, and is taken out as the other member of
+// its process is refused, is waited for until the deadline, and no longer.
+TEST(SchedulerProcesses, WaitsWithAnEndForWhoWasTakenOut) {
+  TimePoint now = Clock::now();
+  SchedulerOptions options;
+  options.num_workers = 1;
+  options.num_servers = 0;
+  SchedulerState job(options, "here", now);
+  ConnectionId last = 0;
+  const auto join = [&](Role role, int pid, int rank = -1) {
+    JoinRecord record = {.wanted = {role, rank},
+                         .host = "there",
+                         .pid = pid,
+                         .facts = {{kElasticFact, "1:2"}}};
+    return job.OnRecord(++last, {.node = record.wanted}, record, now);
+  };
+  EXPECT_THAT(join(Role::kWorker, 1), IsOk());
+  EXPECT_EQ(job.phase(), SchedulerState::Phase::kRunning);
+  EXPECT_THAT(join(Role::kWorker, 7), IsOk());
+  EXPECT_THAT(
+      job.OnRecord(
+          1, {.node = {Role::kWorker, 0}},
+          GatherRecord{.name = std::string(kLettingIn), .payload = "p"}, now),
+      IsOk());
+  EXPECT_EQ(job.phase(), SchedulerState::Phase::kJoining);
+  EXPECT_FALSE(join(Role::kServer, 7).ok());
+  EXPECT_THAT(join(Role::kWorker, 1, 0), IsOk());
+  for (int i = 0; i < 200 && !job.failure().has_value(); ++i) {
+    now += std::chrono::milliseconds(900);
+    EXPECT_THAT(
+        job.OnRecord(last, {.node = {Role::kWorker, 0}}, BeatRecord(), now),
+        IsOk());
+    job.Tick(now);
+  }
+  ASSERT_TRUE(job.failure().has_value());
+  EXPECT_EQ(job.failure()->code, ExitCode::kJoinTimeout)
+      << job.failure()->message;
 }
 
 }  // namespace
