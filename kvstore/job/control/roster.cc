@@ -76,6 +76,15 @@ void MarkProcesses(std::deque<RosterEntry>& entries) {
   }
 }
 
+std::unordered_map<ConnectionId, size_t> IndexOf(
+    const std::deque<RosterEntry>& entries) {
+  std::unordered_map<ConnectionId, size_t> index;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    index[entries[i].connection] = i;
+  }
+  return index;
+}
+
 // Whether the other member of its process is among them; it is no more.
 bool TakeRefused(std::deque<JoinRecord>& refused, const JoinRecord& join) {
   return std::erase_if(refused, [&join](const JoinRecord& each) {
@@ -158,10 +167,7 @@ std::optional<RosterEntry> Roster::TakeOther(const JoinRecord& refused) {
   }
   RosterEntry other = std::move(*found);
   entries_.erase(found);
-  by_connection_.clear();
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    by_connection_[entries_[i].connection] = i;
-  }
+  by_connection_ = IndexOf(entries_);
   return other;
 }
 
@@ -247,17 +253,12 @@ void Roster::Seat(RosterEntry newcomer) {
 }
 
 void Roster::DropDead() {
-  std::deque<RosterEntry> living;
-  by_connection_.clear();
-  for (RosterEntry& entry : entries_) {
-    if (entry.is_dead) {
-      gone_.push_back(SeatOf(entry));
-      continue;
-    }
-    by_connection_[entry.connection] = living.size();
-    living.push_back(std::move(entry));
+  for (const RosterEntry& entry : entries_) {
+    if (entry.is_dead) gone_.push_back(SeatOf(entry));
   }
-  entries_ = std::move(living);
+  std::erase_if(entries_,
+                [](const RosterEntry& entry) { return entry.is_dead; });
+  by_connection_ = IndexOf(entries_);
 }
 
 void Roster::BeginEpoch() {
