@@ -64,7 +64,7 @@ struct StoreTraits {
   // Each worker sums a part, there are no servers: JobOptions::part.
   bool hosts_parts = false;
   // Tensors may lie on devices (TensorSpec::devices); where there are workers,
-  // with one device each.
+  // NCCL sums several GPUs of one.
   bool takes_devices = false;
   // Tensors lie on GPUs, one for each device of the process, and are dense; the
   // store runs no optimizer.

@@ -203,7 +203,7 @@ Ticket TierOneStore::Start(Op started, TensorViews grads, TensorViews outs) {
   }
   // There is nothing to sum, and no memory.
   if (op == nullptr) return HandOn(*tensor, started);
-  if (tensor->on_gpus.has_value() && !op->rows.has_value()) {
+  if (op->is_on_gpus) {
     BeginOnGpus(*tensor, op, grads);
     return Ticket(op->ticket);
   }
@@ -219,9 +219,9 @@ std::shared_ptr<TierOneStore::Op> TierOneStore::Lend(Tensor& tensor, Op started,
   if (op->rows.has_value()) {
     op->row_values = Buffer(4 * tensor.spec.row_elems * op->rows->size());
   }
-  const bool is_on_gpus = tensor.on_gpus.has_value() && !op->rows.has_value();
-  if (is_on_gpus) op->outs.assign(outs.begin(), outs.end());
-  for (size_t i = 0; i < num_devices_ && !is_on_gpus; ++i) {
+  op->is_on_gpus = tensor.on_gpus.has_value() && !op->rows.has_value();
+  if (op->is_on_gpus) op->outs.assign(outs.begin(), outs.end());
+  for (size_t i = 0; i < num_devices_ && !op->is_on_gpus; ++i) {
     op->memory.push_back(std::make_unique<BorrowedMemory>(
         op->has_in ? ConstBytes(grads[i].bytes) : ConstBytes(),
         op->has_out ? outs[i].bytes : Bytes()));
@@ -377,9 +377,8 @@ void TierOneStore::RunResults() {
       continue;
     }
     if (status.ok() && stage == Stage::kSecond && op->has_out) {
-      const bool is_on_gpus = op->memory.empty();
-      if (is_on_gpus && Spread(*tensor, op)) continue;
-      if (!is_on_gpus) HandOut(*tensor, *op);
+      if (op->is_on_gpus && Spread(*tensor, op)) continue;
+      if (!op->is_on_gpus) HandOut(*tensor, *op);
     }
     // The others wait for what this worker's GPUs have not summed.
     if (!status.ok() && stage != Stage::kSecond) group().Fail(status);

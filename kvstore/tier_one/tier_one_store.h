@@ -69,6 +69,7 @@ class TierOneStore : public KVStore {
     // the other store adds or repeats.
     std::optional<std::vector<int64_t>> rows = {};
     Buffer row_values = {};
+    bool is_on_gpus = false;
     std::vector<TensorView> outs = {};  // on GPUs
     std::shared_ptr<Ticket::State> ticket = nullptr;
     // Guarded by mutex_:
