@@ -139,7 +139,7 @@ absl::Status JobClient::BeginGather(const std::string& name, size_t size) {
     return absl::FailedPreconditionError(absl::StrCat(
         "gather \"", name, "\" within gather \"", gather_->name, "\""));
   }
-  gather_.emplace();
+  gather_ = Exchange{};
   gather_->name = name;
   gather_->payloads.resize(size);
   gather_->has_come.resize(size);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ranges>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -205,10 +204,12 @@ void SchedulerConnections::Deliver(TimePoint now) {
   // they may end at once, come last.
   std::vector<FrameConnection*> order;
   std::set<FrameConnection*> seen;
-  for (FrameConnection* const each : std::views::reverse(queued)) {
-    if (seen.insert(each).second) order.push_back(each);
+  for (auto each = queued.rbegin(); each != queued.rend(); ++each) {
+    if (seen.insert(*each).second) order.push_back(*each);
   }
-  for (FrameConnection* const each : std::views::reverse(order)) each->Flush();
+  for (auto each = order.rbegin(); each != order.rend(); ++each) {
+    (*each)->Flush();
+  }
   std::erase_if(connections_, [now](const auto& entry) {
     const Connection& one = entry.second;
     if (one.is_gone) return true;

@@ -73,9 +73,9 @@ std::vector<SchedulerState::Delivery> SchedulerState::TakeSends() {
     own.insert(entry.connection);
   }
   if (!own.empty()) {
-    std::ranges::stable_partition(
-        sends_, [&own](ConnectionId to) { return !own.contains(to); },
-        &Delivery::to);
+    std::stable_partition(
+        sends_.begin(), sends_.end(),
+        [&own](const Delivery& each) { return !own.contains(each.to); });
   }
   return std::exchange(sends_, {});
 }

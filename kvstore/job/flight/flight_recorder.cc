@@ -70,8 +70,9 @@ std::vector<Item> FlightRecorder::Ring<Item>::InOrder() const {
   }
   std::vector<Item> all = items;
   if (!all.empty()) {
-    std::ranges::rotate(
-        all, all.begin() + static_cast<std::ptrdiff_t>(num % all.size()));
+    std::rotate(all.begin(),
+                all.begin() + static_cast<std::ptrdiff_t>(num % all.size()),
+                all.end());
   }
   return all;
 }
@@ -375,13 +376,14 @@ void FlightRecorder::Copy::PutWaiting(Pickle& to) const {
         to.Text("tensor").Text(NameOf(waiting.key));
         to.Text("step").Int(static_cast<int64_t>(waiting.step));
         to.Text("what").Text(waiting.what);
-        for (const auto& [name, peers] :
-             {std::pair("has", &waiting.has),
-              std::pair("waits_for", &waiting.waits_for)}) {
+        const auto put = [&](const char* name,
+                             const std::vector<std::string>& peers) {
           to.Text(name).List([&] {
-            for (const std::string& peer : *peers) to.Text(peer);
+            for (const std::string& peer : peers) to.Text(peer);
           });
-        }
+        };
+        put("has", waiting.has);
+        put("waits_for", waiting.waits_for);
       });
     }
   });
