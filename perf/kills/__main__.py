@@ -45,13 +45,18 @@ def parse():
     parser.add_argument("--piece", type=float, default=20, help="minutes of one run")
     parser.add_argument("--every", type=float, default=60, help="seconds between two kills")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--spare", type=int, default=0, metavar="N",
+                        help="workers 0 to N-1 are not killed, so that their memory is seen")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--save", type=int, default=50, help="steps between two checkpoints")
     parser.add_argument("--restart", action="store_true", help="--resume in place of --elastic")
     parser.add_argument("--dir", help="where checkpoints are for that time, such as /dev/shm")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("flags", nargs="*", help="further ones of the trainer")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not 0 <= options.spare < options.workers:
+        parser.error(f"--spare is {options.spare}, must be in [0, {options.workers})")
+    return options
 
 
 class Growth:
@@ -189,7 +194,7 @@ def one_piece(options, folder, base, number, rng):
         if pause(min(options.every, until - time.monotonic()), piece, growth):
             if time.monotonic() >= until:
                 break
-            kill_one(piece, rng.randrange(options.workers), killed, options.restart)
+            kill_one(piece, rng.randrange(options.spare, options.workers), killed, options.restart)
             continue
         if not options.restart or piece.run.returncode != 20:
             sys.exit(f"ended with {piece.run.returncode}\n{''.join(piece.text)}")
