@@ -9,17 +9,20 @@
 
 #include "base/local_socket.h"
 #include "base/log.h"
+#include "base/peer_user.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
 
 absl::StatusOr<std::string> Acceptor::Listen(const std::string& ip,
-                                             Poller& poller, uint64_t key) {
+                                             Poller& poller, uint64_t key,
+                                             bool checks_user) {
   RETURN_IF_ERROR(CheckIsNew());
   ASSIGN_OR_RETURN(const SocketAddress address, ParseIp(ip, 0));
   ASSIGN_OR_RETURN(UniqueFd socket, ListenOn(address));
   ASSIGN_OR_RETURN(const SocketAddress bound, LocalAddress(socket.get()));
   RETURN_IF_ERROR(Watch(std::move(socket), poller, key));
+  checks_user_ = checks_user;
   return ToString(bound);
 }
 
@@ -46,7 +49,15 @@ UniqueFd Acceptor::Accept() {
   while (true) {
     UniqueFd accepted(
         accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (accepted.is_open()) return accepted;
+    if (accepted.is_open()) {
+      const absl::Status user =
+          checks_user_ ? CheckPeerUser(accepted.get()) : absl::OkStatus();
+      if (user.ok()) return accepted;
+      if (absl::IsUnauthenticated(user) && !std::exchange(has_told_, true)) {
+        LogWarning("refused a connection over loopback: ", user.message());
+      }
+      continue;
+    }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
       LogWarning("accept: ", std::strerror(errno));

@@ -41,7 +41,7 @@ FOREIGN = re.compile(
     r"|clang-format|telegrad-perf|telegrad-topo|telegrad-server)\b")
 
 # Of ./telegrad, perf/kills and telegrad.run.
-OWN_ELSEWHERE = {"--quick", "--cuda", "--piece", "--autotune", "--autotune-log"}
+OWN_ELSEWHERE = {"--quick", "--cuda", "--piece", "--spare", "--autotune", "--autotune-log"}
 # Of horovodrun, torchrun, docker and podman.
 FOREIGN_FLAGS = {"--autotune-log-file", "--min-np", "--max-np", "--host-discovery-script",
                  "--max-restarts", "--shm-size", "--cpus"}

@@ -196,10 +196,11 @@ std::set<std::string> SharedFiles() {
   return files;
 }
 
+constexpr uid_t kNobody = 65534;
+
 // What it may open of `files`, or reach of us: 0 is nothing.
 int AsAnotherUser(const std::set<std::string>& files,
                   const std::string& address) {
-  constexpr uid_t kNobody = 65534;
   if (setgid(kNobody) != 0 || setuid(kNobody) != 0) return 100;
   int num_open = 0;
   for (const std::string& file : files) {
@@ -240,6 +241,38 @@ TEST(SharedMemory, GivesNothingToAnotherUser) {
     EXPECT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 0);
     EXPECT_EQ(server.accepted.size(), 1u);
+  }
+}
+
+// Another user's connection; 0: hung up on.
+int ConnectAsAnotherUser(const std::string& address) {
+  if (setuid(kNobody) != 0) return 100;
+  Stranger stranger(address.substr(0, address.find(',')));
+  stranger.Say(std::string(64, 'x'));
+  return stranger.Hear(1).empty() && !stranger.HearsNothing() ? 0 : 1;
+}
+
+TEST(Loopback, IsOfOneUserWithoutAKey) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
+  for (TransportOptions options : Networks()) {
+    if (options.name == "ucx") continue;  // UCX reads what anybody sends
+    options.key = nullptr;
+    SCOPED_TRACE(absl::StrCat(options.name, " ", options.tls));
+    Node server(options), member(options);
+    const std::string address = *server.context->Listen();
+    const pid_t child = fork();
+    if (child == 0) _exit(ConnectAsAnotherUser(address));
+    int status = -1;
+    ASSERT_TRUE(Drive({&server, &member}, [&] {
+      return waitpid(child, &status, WNOHANG) == child;
+    }));
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_TRUE(server.accepted.empty());
+    const EndpointId endpoint = *member.context->Connect(address);
+    ASSERT_THAT(member.Send(endpoint, "h", "gradients"), IsOk());
+    EXPECT_TRUE(
+        Drive({&server, &member}, [&] { return !server.heard.empty(); }));
   }
 }
 

@@ -81,7 +81,8 @@ TransportInfo OfiContext::info() const {
 }
 
 absl::StatusOr<std::string> OfiContext::Listen() {
-  return acceptor_.Listen(options_.bind_address, poller_, kListenerKey);
+  return acceptor_.Listen(options_.bind_address, poller_, kListenerKey,
+                          /*checks_user=*/options_.key == nullptr);
 }
 
 absl::StatusOr<EndpointId> OfiContext::Connect(absl::string_view address) {

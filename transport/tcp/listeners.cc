@@ -16,6 +16,7 @@ absl::Status Listeners::Init(const TransportOptions& options) {
     ASSIGN_OR_RETURN(ips_.emplace_back(), AddressOrDevice(rail));
   }
   has_same_host_ = options.tls.empty();
+  checks_user_ = options.key == nullptr;
   return absl::OkStatus();
 }
 
@@ -26,8 +27,9 @@ absl::StatusOr<std::string> Listeners::Listen(Poller& poller) {
   std::vector<std::string> addresses;
   std::vector<Acceptor> acceptors(ips_.size());
   for (size_t i = 0; i < ips_.size(); ++i) {
-    ASSIGN_OR_RETURN(addresses.emplace_back(),
-                     acceptors[i].Listen(ips_[i], poller, kTcpKey));
+    ASSIGN_OR_RETURN(
+        addresses.emplace_back(),
+        acceptors[i].Listen(ips_[i], poller, kTcpKey, checks_user_));
   }
   acceptors_ = std::move(acceptors);
   if (has_same_host_) {

@@ -35,6 +35,7 @@ class Listeners {
 
   std::vector<std::string> ips_;     // the bind address first
   bool has_same_host_ = false;       // it is listened on without TCP, too
+  bool checks_user_ = false;         // nothing else tells who may speak
   std::vector<Acceptor> acceptors_;  // one for each IP
   Acceptor same_host_;
 };

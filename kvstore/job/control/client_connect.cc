@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
+#include "base/peer_user.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/handshake.h"
@@ -97,6 +98,9 @@ class Connector {
     }
     RETURN_IF_ERROR(challenge.status());
     RETURN_IF_ERROR(CheckRefusal(*challenge));
+    if (!request_.secret.has_key()) {
+      RETURN_IF_ERROR(CheckPeerUser(connection.fd()));
+    }
     const absl::StatusOr<std::string> proof = handshake.OnChallenge(*challenge);
     if (absl::IsDataLoss(proof.status())) {
       return absl::UnavailableError(proof.status().message());

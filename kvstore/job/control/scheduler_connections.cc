@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/peer_user.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -110,6 +111,14 @@ void SchedulerConnections::Accept(TimePoint now) {
     it->second.peer = ToString(from);
     it->second.opened = now;
     it->second.deadline = now + kHandshakeTime;
+    const absl::Status user = secret_.has_key()
+                                  ? absl::OkStatus()
+                                  : CheckPeerUser(it->second.frames.fd());
+    if (absl::IsUnauthenticated(user)) {
+      Refuse(it->first, it->second, user, now);
+    } else {
+      it->second.is_gone = !user.ok();
+    }
   }
 }
 
