@@ -1,5 +1,6 @@
 #include "base/process_memory.h"
 
+#include <malloc.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -28,5 +29,7 @@ bool IsReadableByProcesses(ConstBytes memory) {
   return ReadProcess(getpid(), {&byte, 1}, first) &&
          ReadProcess(getpid(), {&byte, 1}, first + memory.size - 1);
 }
+
+void ReturnFreeMemory() { malloc_trim(0); }
 
 }  // namespace telegrad

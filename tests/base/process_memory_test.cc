@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace telegrad {
 namespace {
@@ -46,6 +50,30 @@ TEST(ProcessMemory, EndsThatNobodyMayReadAreSeen) {
   EXPECT_FALSE(IsReadableByProcesses({bytes + 2 * page, 1}));
   EXPECT_TRUE(IsReadableByProcesses({bytes + 2 * page, 0}));
   munmap(mapped, 3 * page);
+}
+
+size_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t whole = 0, resident = 0;
+  statm >> whole >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// What threads have freed stays in their arenas, below what is still in use.
+TEST(ProcessMemory, WhatIsFreeIsGivenBack) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer has a malloc of its own";
+#endif
+  constexpr size_t kBlock = 4096, kNumBlocks = 10000;
+  std::vector<std::string> kept;
+  std::thread([&] {
+    std::vector<std::string> blocks;
+    for (size_t i = 0; i < kNumBlocks; ++i) blocks.emplace_back(kBlock, 'x');
+    kept.push_back(std::move(blocks.back()));
+  }).join();
+  const size_t before = ResidentBytes();
+  ReturnFreeMemory();
+  EXPECT_LT(ResidentBytes() + kBlock * kNumBlocks / 2, before);
 }
 
 }  // namespace

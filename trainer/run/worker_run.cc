@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
+#include "base/process_memory.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/fatal_event.h"
 #include "kvstore/server.h"
@@ -205,6 +206,7 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
         RunOnce(setting, seed, dist, detection, observer, life);
     if (options.elastic.min == 0 || !life.seat.has_value()) return status;
     dist.wanted_rank = *std::exchange(life.seat, std::nullopt);
+    ReturnFreeMemory();
   }
 }
 

@@ -10,6 +10,7 @@
 #include "base/exit_code.h"
 #include "base/json_fields.h"
 #include "base/mutex.h"
+#include "base/process_memory.h"
 #include "base/status_macros.h"
 #include "kvstore/job/control/fatal_event.h"
 #include "kvstore/job/control/job.h"
@@ -296,6 +297,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinNextEpoch(
   }
   options.wanted_rank = *seat;
   ended.reset();
+  ReturnFreeMemory();
   return JoinWorkers(options);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/process_memory.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
 #include "kvstore/job/flight/flight_log.h"
@@ -67,6 +68,7 @@ absl::Status RunServer(const ServerOptions& options) {
     const std::optional<int> seat = SeatOf(status);
     if (!seat.has_value()) return status;
     own.job.wanted_rank = *seat;
+    ReturnFreeMemory();
   }
 }
 
