@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "base/socket.h"
 
 namespace telegrad {
 namespace {
@@ -93,13 +93,17 @@ absl::Status CheckPeerUser(int fd) {
   SocketAddress peer;
   peer.length = sizeof(peer.storage);
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage),
-                  &peer.length) != 0 ||
-      !IsLoopback(peer)) {
+                  &peer.length) != 0) {
     return absl::OkStatus();
   }
   const absl::StatusOr<SocketAddress> own = LocalAddress(fd);
-  if (!own.ok()) return absl::OkStatus();
-  const std::optional<End> here = EndOf(*own), there = EndOf(peer);
+  return own.ok() ? CheckPeerUser(*own, peer) : absl::OkStatus();
+}
+
+absl::Status CheckPeerUser(const SocketAddress& own,
+                           const SocketAddress& peer) {
+  if (!IsLoopback(peer)) return absl::OkStatus();
+  const std::optional<End> here = EndOf(own), there = EndOf(peer);
   if (!here.has_value() || !there.has_value()) return absl::OkStatus();
   // Whoever is not told of its own end is told nothing.
   if (!Look(*here, *there).has_value()) return absl::OkStatus();
@@ -111,14 +115,15 @@ absl::Status CheckPeerUser(int fd) {
   if (found->idiag_uid == geteuid() || found->idiag_uid == 0) {
     return absl::OkStatus();
   }
-  return WithExitCode(ExitCode::kAuthentication,
-                      absl::UnauthenticatedError(absl::StrCat(
-                          "it is of user ", found->idiag_uid,
-                          " of this machine, this process "
-                          "of ",
-                          geteuid(),
-                          ", and without a secret a job is of one user: give "
-                          "all members --secret-file, or run them as one")));
+  const std::string users =
+      absl::StrCat("it is of user ", found->idiag_uid,
+                   " of this machine, this process of ", geteuid());
+  return WithExitCode(
+      ExitCode::kAuthentication,
+      absl::UnauthenticatedError(
+          absl::StrCat(users,
+                       ", and without a secret a job is of one user: give all "
+                       "members --secret-file, or run them as one")));
 }
 
 }  // namespace telegrad

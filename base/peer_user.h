@@ -1,6 +1,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "base/socket.h"
 
 namespace telegrad {
 
@@ -14,5 +15,7 @@ namespace telegrad {
 // may refuse). Of a server ask only when it has said something: until it
 // accepts, the other end is nobody's.
 absl::Status CheckPeerUser(int fd);
+// By both ends of a connection that a library holds.
+absl::Status CheckPeerUser(const SocketAddress& own, const SocketAddress& peer);
 
 }  // namespace telegrad

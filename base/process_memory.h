@@ -16,8 +16,8 @@ bool ReadProcess(int process, Bytes target, uint64_t address);
 bool IsReadableByProcesses(ConstBytes memory);
 
 // Gives what is free in malloc's arenas back to the system; a few milliseconds.
-// Threads that end leave theirs full of free memory, 3 MB each of a training,
-// and new threads take other ones: 8 for each processor of the machine.
+// An arena keeps what its threads have freed, in a training some 3 MB, also
+// when they have ended; there are up to 8 for each processor.
 void ReturnFreeMemory();
 
 }  // namespace telegrad

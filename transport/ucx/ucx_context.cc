@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "base/peer_user.h"
 #include "base/status_macros.h"
 #include "transport/send_checks.h"
 #include "transport/ucx/config.h"
@@ -135,9 +136,8 @@ absl::StatusOr<std::string> UcxContext::Listen() {
   attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   RETURN_IF_ERROR(
       Check("ucp_listener_query", ucp_listener_query(listener_, &attr)));
-  SocketAddress address = bind_;
-  address.storage = attr.sockaddr;
-  return ToString(address);
+  bind_.storage = attr.sockaddr;
+  return ToString(bind_);
 }
 
 absl::StatusOr<EndpointId> UcxContext::Connect(absl::string_view address) {
@@ -190,9 +190,23 @@ void UcxContext::OnConnectionRequest(ucp_conn_request_h request,
   static_cast<UcxContext*>(context)->requests_.Put(request);
 }
 
+bool UcxContext::MayConnect(ucp_conn_request_h request) const {
+  if (options_.key != nullptr) return true;  // a proof is due
+  ucp_conn_request_attr_t attr{};
+  attr.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
+  if (ucp_conn_request_query(request, &attr) != UCS_OK) return true;
+  SocketAddress peer = bind_;
+  peer.storage = attr.client_address;
+  const absl::Status user = CheckPeerUser(bind_, peer);
+  if (absl::IsUnauthenticated(user)) {
+    LogWarning("refused a connection over loopback: ", user.message());
+  }
+  return user.ok();
+}
+
 void UcxContext::AcceptRequested() {
   for (ucp_conn_request_h request : requests_.Take()) {
-    if (!endpoints_.MakeRoom()) {
+    if (!MayConnect(request) || !endpoints_.MakeRoom()) {
       ucp_listener_reject(listener_, request);
       continue;
     }

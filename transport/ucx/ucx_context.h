@@ -50,6 +50,8 @@ class UcxContext : public TransportContext {
 
   absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params,
                                         bool is_accepted);
+  // Without a key: as CheckPeerUser.
+  bool MayConnect(ucp_conn_request_h request) const;
   void AcceptRequested();
   static void OnConnectionRequest(ucp_conn_request_h request, void* context);
 
@@ -66,7 +68,7 @@ class UcxContext : public TransportContext {
 
   const TransportOptions options_;
   TransportHandler* const handler_;
-  SocketAddress bind_;
+  SocketAddress bind_;  // with its port, once it listens
   std::string details_;
   std::vector<std::string> ours_;  // settings of UCX: "UCX_HANDLE_ERRORS=none"
   bool takes_cuda_ = false;        // asked for, and all contexts do
