@@ -32,54 +32,46 @@ bool IsPlanned(const TensorSpec& tensor) {
   return tensor.chunk_elems > 0 || !tensor.codec.empty();
 }
 
+// What workers must have alike of a tensor.
+std::string TensorText(const TensorSpec& tensor) {
+  std::string text =
+      absl::StrCat(tensor.name, " of ", tensor.num_elems, " elements");
+  if (tensor.row_elems > 0) {
+    absl::StrAppend(&text, " in rows of ", tensor.row_elems);
+  }
+  if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
+    absl::StrAppendFormat(&text, ", rates times %.9g and %.9g", tensor.rates.lr,
+                          tensor.rates.wd);
+  }
+  if (!tensor.has_momentum) text += ", without momentum";
+  if (IsPlanned(tensor)) {
+    absl::StrAppend(&text, ", chunks of ", tensor.chunk_elems, ", codec '",
+                    tensor.codec, "'");
+  }
+  return text + "\n";
+}
+
 std::string TableDigest(std::span<const TensorSpec> tensors) {
   uint32_t crc = 0;
   uint64_t elems = 0;
   for (const TensorSpec& tensor : tensors) {
-    const uint64_t n = tensor.num_elems;
-    crc = Crc32c(tensor.name.data(), tensor.name.size(), crc);
-    crc = Crc32c(&n, sizeof(n), crc);
-    elems += n;
-    if (tensor.row_elems > 0) {
-      const uint64_t row = tensor.row_elems;
-      crc = Crc32c(&row, sizeof(row), crc);
-    }
-    if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
-      crc = Crc32c(&tensor.rates, sizeof(tensor.rates), crc);
-    }
-    if (!tensor.has_momentum) crc = Crc32c("no momentum", 11, crc);
-    if (IsPlanned(tensor)) {
-      const uint64_t chunk_elems = tensor.chunk_elems;
-      crc = Crc32c(&chunk_elems, sizeof(chunk_elems), crc);
-      crc = Crc32c(tensor.codec.data(), tensor.codec.size(), crc);
-    }
+    const std::string text = TensorText(tensor);
+    crc = Crc32c(text.data(), text.size(), crc);
+    elems += tensor.num_elems;
   }
   return absl::StrFormat("%u tensors, %u elements, check %08x", tensors.size(),
                          elems, crc);
 }
 
-// A line for each, with what TableDigest sees of it; as many as a gather takes.
+// As many as a gather takes.
 std::string TableText(std::span<const TensorSpec> tensors) {
-  std::string text;
+  std::string all;
   for (const TensorSpec& tensor : tensors) {
-    std::string line =
-        absl::StrCat(tensor.name, " of ", tensor.num_elems, " elements");
-    if (tensor.row_elems > 0) {
-      absl::StrAppend(&line, " in rows of ", tensor.row_elems);
-    }
-    if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
-      absl::StrAppendFormat(&line, ", rates times %.9g and %.9g",
-                            tensor.rates.lr, tensor.rates.wd);
-    }
-    if (!tensor.has_momentum) line += ", without momentum";
-    if (IsPlanned(tensor)) {
-      absl::StrAppend(&line, ", chunks of ", tensor.chunk_elems, ", codec '",
-                      tensor.codec, "'");
-    }
-    if (text.size() + line.size() >= kMaxGatherBytes) break;
-    absl::StrAppend(&text, line, "\n");
+    const std::string text = TensorText(tensor);
+    if (all.size() + text.size() > kMaxGatherBytes) break;
+    all += text;
   }
-  return text;
+  return all;
 }
 
 // Where two texts of tables differ first; empty: nowhere.
