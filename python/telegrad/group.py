@@ -48,13 +48,10 @@ class Started:
     def end(self, timeout: Optional[float] = None) -> bool:
         """Whether it has ended after `timeout` seconds, well or not; None: waits until it
         has. Ctrl-C is heard, and ends the job."""
-        until, is_main = 0.0, threading.get_ident() == _main.ident
+        until = time.monotonic() + (_YEAR_S if timeout is None else timeout)
+        is_main = threading.get_ident() == _main.ident
         while not self._has_ended:
-            left = _YEAR_S if timeout is None else timeout
-            if until:
-                left = max(0.0, until - time.monotonic())
-            elif timeout is not None:
-                until = time.monotonic() + timeout
+            left = max(0.0, until - time.monotonic())
             try:
                 if left == 0 or is_main:
                     self._look(min(left, SLICE_S))  # a signal is heard between two
