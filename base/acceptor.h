@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/peer_user.h"
 #include "base/poller.h"
 #include "base/socket.h"
 
@@ -31,7 +32,7 @@ class Acceptor {
 
   UniqueFd socket_;
   bool checks_user_ = false;
-  bool has_told_ = false;  // another user's refusal was logged
+  UserGate gate_;
 };
 
 }  // namespace telegrad

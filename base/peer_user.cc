@@ -12,9 +12,11 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 
 namespace telegrad {
 namespace {
@@ -124,6 +126,13 @@ absl::Status CheckPeerUser(const SocketAddress& own,
           absl::StrCat(users,
                        ", and without a secret a job is of one user: give all "
                        "members --secret-file, or run them as one")));
+}
+
+bool UserGate::LetsIn(const absl::Status& user) {
+  if (absl::IsUnauthenticated(user) && !std::exchange(has_told_, true)) {
+    LogWarning("refused a connection over loopback: ", user.message());
+  }
+  return user.ok();
 }
 
 }  // namespace telegrad

@@ -18,4 +18,14 @@ absl::Status CheckPeerUser(int fd);
 // By both ends of a connection that a library holds.
 absl::Status CheckPeerUser(const SocketAddress& own, const SocketAddress& peer);
 
+// Who comes to a listener: `user` is what CheckPeerUser says of them. The first
+// other user is logged; a flood of them leaves no more lines.
+class UserGate {
+ public:
+  bool LetsIn(const absl::Status& user);
+
+ private:
+  bool has_told_ = false;
+};
+
 }  // namespace telegrad

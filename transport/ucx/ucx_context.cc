@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
-#include "base/peer_user.h"
 #include "base/status_macros.h"
 #include "transport/send_checks.h"
 #include "transport/ucx/config.h"
@@ -190,18 +189,14 @@ void UcxContext::OnConnectionRequest(ucp_conn_request_h request,
   static_cast<UcxContext*>(context)->requests_.Put(request);
 }
 
-bool UcxContext::MayConnect(ucp_conn_request_h request) const {
+bool UcxContext::MayConnect(ucp_conn_request_h request) {
   if (options_.key != nullptr) return true;  // a proof is due
   ucp_conn_request_attr_t attr{};
   attr.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
   if (ucp_conn_request_query(request, &attr) != UCS_OK) return true;
   SocketAddress peer = bind_;
   peer.storage = attr.client_address;
-  const absl::Status user = CheckPeerUser(bind_, peer);
-  if (absl::IsUnauthenticated(user)) {
-    LogWarning("refused a connection over loopback: ", user.message());
-  }
-  return user.ok();
+  return gate_.LetsIn(CheckPeerUser(bind_, peer));
 }
 
 void UcxContext::AcceptRequested() {
