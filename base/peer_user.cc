@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/socket.h"
 
 namespace telegrad {
 namespace {
@@ -95,17 +96,13 @@ absl::Status CheckPeerUser(int fd) {
   SocketAddress peer;
   peer.length = sizeof(peer.storage);
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage),
-                  &peer.length) != 0) {
+                  &peer.length) != 0 ||
+      !IsLoopback(peer)) {
     return absl::OkStatus();
   }
   const absl::StatusOr<SocketAddress> own = LocalAddress(fd);
-  return own.ok() ? CheckPeerUser(*own, peer) : absl::OkStatus();
-}
-
-absl::Status CheckPeerUser(const SocketAddress& own,
-                           const SocketAddress& peer) {
-  if (!IsLoopback(peer)) return absl::OkStatus();
-  const std::optional<End> here = EndOf(own), there = EndOf(peer);
+  if (!own.ok()) return absl::OkStatus();
+  const std::optional<End> here = EndOf(*own), there = EndOf(peer);
   if (!here.has_value() || !there.has_value()) return absl::OkStatus();
   // Whoever is not told of its own end is told nothing.
   if (!Look(*here, *there).has_value()) return absl::OkStatus();

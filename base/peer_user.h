@@ -1,7 +1,6 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "base/socket.h"
 
 namespace telegrad {
 
@@ -15,8 +14,6 @@ namespace telegrad {
 // may refuse). Of a server ask only when it has said something: until it
 // accepts, the other end is nobody's.
 absl::Status CheckPeerUser(int fd);
-// By both ends of a connection that a library holds.
-absl::Status CheckPeerUser(const SocketAddress& own, const SocketAddress& peer);
 
 // Who comes to a listener: `user` is what CheckPeerUser says of them. The first
 // other user is logged; a flood of them leaves no more lines.

@@ -16,7 +16,6 @@
   F(ucp_config_print)               \
   F(ucp_config_read)                \
   F(ucp_config_release)             \
-  F(ucp_conn_request_query)         \
   F(ucp_context_query)              \
   F(ucp_ep_close_nbx)               \
   F(ucp_ep_create)                  \

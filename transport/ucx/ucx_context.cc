@@ -135,8 +135,9 @@ absl::StatusOr<std::string> UcxContext::Listen() {
   attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   RETURN_IF_ERROR(
       Check("ucp_listener_query", ucp_listener_query(listener_, &attr)));
-  bind_.storage = attr.sockaddr;
-  return ToString(bind_);
+  SocketAddress address = bind_;
+  address.storage = attr.sockaddr;
+  return ToString(address);
 }
 
 absl::StatusOr<EndpointId> UcxContext::Connect(absl::string_view address) {
@@ -189,19 +190,9 @@ void UcxContext::OnConnectionRequest(ucp_conn_request_h request,
   static_cast<UcxContext*>(context)->requests_.Put(request);
 }
 
-bool UcxContext::MayConnect(ucp_conn_request_h request) {
-  if (options_.key != nullptr) return true;  // a proof is due
-  ucp_conn_request_attr_t attr{};
-  attr.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
-  if (ucp_conn_request_query(request, &attr) != UCS_OK) return true;
-  SocketAddress peer = bind_;
-  peer.storage = attr.client_address;
-  return gate_.LetsIn(CheckPeerUser(bind_, peer));
-}
-
 void UcxContext::AcceptRequested() {
   for (ucp_conn_request_h request : requests_.Take()) {
-    if (!MayConnect(request) || !endpoints_.MakeRoom()) {
+    if (!endpoints_.MakeRoom()) {
       ucp_listener_reject(listener_, request);
       continue;
     }

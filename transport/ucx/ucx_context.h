@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/peer_user.h"
 #include "base/poller.h"
 #include "transport/idle_polls.h"
 #include "transport/transport.h"
@@ -51,8 +50,6 @@ class UcxContext : public TransportContext {
 
   absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params,
                                         bool is_accepted);
-  // Without a key: as CheckPeerUser.
-  bool MayConnect(ucp_conn_request_h request);
   void AcceptRequested();
   static void OnConnectionRequest(ucp_conn_request_h request, void* context);
 
@@ -69,8 +66,7 @@ class UcxContext : public TransportContext {
 
   const TransportOptions options_;
   TransportHandler* const handler_;
-  SocketAddress bind_;  // with its port, once it listens
-  UserGate gate_;
+  SocketAddress bind_;
   std::string details_;
   std::vector<std::string> ours_;  // settings of UCX: "UCX_HANDLE_ERRORS=none"
   bool takes_cuda_ = false;        // asked for, and all contexts do
