@@ -11,12 +11,12 @@ import concurrent.futures
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
+import needs_tool
+
 READ = ("base", "compression", "transport", "kvstore", "trainer/data", "trainer/checkpoint")
 HEADER = "-include"
 
@@ -77,12 +77,8 @@ def unreadable(root, build):
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    if shutil.which("clang++") is None:
-        print("skipped: clang++ is not installed")
-        sys.exit(1 if os.environ.get("CI") == "true" else SKIPPED)
-    complaints = unreadable(*map(os.path.abspath, sys.argv[1:]))
-    print(complaints or "clang reads all")
-    sys.exit(1 if complaints else 0)
+    needs_tool.end("clang++", lambda: unreadable(*map(os.path.abspath, sys.argv[1:])),
+                   "clang reads all")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,11 @@
 
 Exits 77 (skipped) without clang-format, or 1 when CI=true.
 """
-import os
-import shutil
 import subprocess
 import sys
 
 import check_layers
-
-SKIPPED = 77
+import needs_tool
 
 
 def badly_formatted(root):
@@ -29,12 +26,7 @@ def badly_formatted(root):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    if shutil.which("clang-format") is None:
-        print("skipped: clang-format is not installed")
-        sys.exit(1 if os.environ.get("CI") == "true" else SKIPPED)
-    complaints = badly_formatted(sys.argv[1])
-    print(complaints or "all files are formatted")
-    sys.exit(1 if complaints else 0)
+    needs_tool.end("clang-format", lambda: badly_formatted(sys.argv[1]), "all files are formatted")
 
 
 if __name__ == "__main__":

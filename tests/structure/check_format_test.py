@@ -8,6 +8,7 @@ import unittest
 import shutil
 
 import check_format
+import needs_tool
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STYLE = os.path.join(HERE, "../../.clang-format")
@@ -42,7 +43,7 @@ class CheckFormat(unittest.TestCase):
             check=False).returncode
 
     def test_no_clang_format_skips_but_fails_in_ci(self):
-        self.assertEqual(self.run_without_clang_format(), check_format.SKIPPED)
+        self.assertEqual(self.run_without_clang_format(), needs_tool.SKIPPED)
         self.assertEqual(self.run_without_clang_format(CI="true"), 1)
 
 
