@@ -9,6 +9,7 @@
 
 #include "base/local_socket.h"
 #include "base/log.h"
+#include "base/peer_user.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -49,8 +50,11 @@ UniqueFd Acceptor::Accept() {
     UniqueFd accepted(
         accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted.is_open()) {
-      if (!checks_user_ || gate_.LetsIn(CheckPeerUser(accepted.get()))) {
-        return accepted;
+      const absl::Status user =
+          checks_user_ ? CheckPeerUser(accepted.get()) : absl::OkStatus();
+      if (user.ok()) return accepted;
+      if (absl::IsUnauthenticated(user) && !std::exchange(has_told_, true)) {
+        LogWarning("refused a connection over loopback: ", user.message());
       }
       continue;
     }

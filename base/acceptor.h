@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/peer_user.h"
 #include "base/poller.h"
 #include "base/socket.h"
 
@@ -32,7 +31,7 @@ class Acceptor {
 
   UniqueFd socket_;
   bool checks_user_ = false;
-  UserGate gate_;
+  bool has_told_ = false;  // another user's refusal is logged once
 };
 
 }  // namespace telegrad

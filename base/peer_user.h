@@ -15,14 +15,4 @@ namespace telegrad {
 // accepts, the other end is nobody's.
 absl::Status CheckPeerUser(int fd);
 
-// Who comes to a listener: `user` is what CheckPeerUser says of them. The first
-// other user is logged; a flood of them leaves no more lines.
-class UserGate {
- public:
-  bool LetsIn(const absl::Status& user);
-
- private:
-  bool has_told_ = false;
-};
-
 }  // namespace telegrad

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "base/exit_code.h"
 #include "base/socket.h"
+#include "tests/testing/as_nobody.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -20,8 +20,6 @@ namespace {
 using absl::StatusCode;
 using testing::IsOk;
 using testing::StatusIs;
-
-constexpr uid_t kNobody = 65534;
 
 // Both ends of a connection.
 struct Pair {
@@ -78,17 +76,11 @@ TEST(PeerUser, AnotherOneMayNot) {
     SCOPED_TRACE(ip);
     const absl::StatusOr<UniqueFd> listener = ListenOn(*ParseIp(ip, 0));
     if (!listener.ok()) continue;
-    int to_child[2];
-    ASSERT_EQ(pipe(to_child), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      close(to_child[1]);
-      if (setuid(kNobody) != 0) _exit(100);
-      const UniqueFd own = *BeginConnect(*LocalAddress(listener->get()));
-      char end;
-      _exit(read(to_child[0], &end, 1) == 0 ? 0 : 1);
+    UniqueFd client;
+    {
+      const testing::AsNobody nobody;
+      client = *BeginConnect(*LocalAddress(listener->get()));
     }
-    close(to_child[0]);
     const UniqueFd server = Pair::Accepted(*listener);
     const absl::Status user = CheckPeerUser(server.get());
     EXPECT_THAT(user,
@@ -96,11 +88,6 @@ TEST(PeerUser, AnotherOneMayNot) {
                          "user 65534 of this machine, this process of 0"));
     EXPECT_THAT(user, StatusIs(StatusCode::kUnauthenticated, "--secret-file"));
     EXPECT_EQ(ExitCodeOf(user), ExitCode::kAuthentication);
-    close(to_child[1]);
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(WEXITSTATUS(status), 0);
   }
 }
 

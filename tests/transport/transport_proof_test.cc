@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/local_socket.h"
 #include "base/resource_limit.h"
+#include "tests/testing/as_nobody.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/stranger.h"
 #include "tests/transport/transport_node.h"
@@ -197,8 +197,6 @@ std::set<std::string> SharedFiles() {
   return files;
 }
 
-constexpr uid_t kNobody = 65534;
-
 // What it may open of `files`, or reach of us: 0 is nothing.
 int AsAnotherUser(const std::set<std::string>& files,
                   const std::string& address) {
@@ -245,9 +243,6 @@ TEST(SharedMemory, GivesNothingToAnotherUser) {
   }
 }
 
-// This thread alone, whose sockets are that user's.
-void ActAs(uid_t user) { syscall(SYS_setresuid, -1, user, -1); }
-
 TEST(Loopback, IsOfOneUserWithoutAKey) {
   if (geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
   for (TransportOptions options : Networks()) {
@@ -257,11 +252,13 @@ TEST(Loopback, IsOfOneUserWithoutAKey) {
     SCOPED_TRACE(absl::StrCat(options.name, " ", options.tls));
     Node server(options), member(options);
     const std::string address = *server.context->Listen();
-    ActAs(kNobody);
     Node stranger(options);
-    const EndpointId knocking = *stranger.context->Connect(address);
-    (void)stranger.Send(knocking, "h", "gradients");
-    ActAs(0);
+    EndpointId knocking;
+    {
+      const AsNobody nobody;
+      knocking = *stranger.context->Connect(address);
+      (void)stranger.Send(knocking, "h", "gradients");
+    }
     EXPECT_TRUE(Drive({&server, &stranger},
                       [&] { return stranger.closed.contains(knocking); }));
     EXPECT_TRUE(server.accepted.empty());

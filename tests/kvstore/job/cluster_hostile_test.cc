@@ -1,14 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
+#include <future>
+#include <memory>
 
 #include "absl/strings/match.h"
 #include "base/random.h"
 #include "tests/kvstore/job/cluster.h"
+#include "tests/testing/as_nobody.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -95,40 +96,24 @@ TEST(Hostile, BadRecordsEndTheirSenderOnly) {
   EXPECT_THAT(scheduler->Wait(nullptr), IsOk());
 }
 
-constexpr uid_t kNobody = 65534;
-
-// Runs in a process of another user, whose exit status it returns.
-int AsNobody(const std::function<int()>& task) {
-  const pid_t child = fork();
-  if (child == 0) _exit(setuid(kNobody) == 0 ? task() : 100);
-  int status = -1;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+std::unique_ptr<RawMember> ConnectAsNobody(const Scheduler& scheduler) {
+  const AsNobody nobody;
+  return RawMember::Connect(scheduler.address());
 }
 
 TEST(Hostile, WithoutASecretAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
   auto scheduler = *Scheduler::Start(LocalJob(1, 0));
-  EXPECT_EQ(AsNobody([&] {
-              auto raw = RawMember::Connect(scheduler->address());
-              if (raw->Authenticate({Role::kWorker, -1})) return 1;
-              auto again = RawMember::Connect(scheduler->address());
-              const auto refusal = again->NextOf<RefuseRecord>();
-              if (!refusal.has_value()) return 2;
-              if (refusal->code != 30) return 3;
-              return absl::StrContains(refusal->message, "--secret-file") ? 0
-                                                                          : 4;
-            }),
-            0);
+  EXPECT_FALSE(ConnectAsNobody(*scheduler)->Authenticate({Role::kWorker, -1}));
+  const auto refusal = ConnectAsNobody(*scheduler)->NextOf<RefuseRecord>();
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->code, 30);
+  EXPECT_TRUE(absl::StrContains(refusal->message, "--secret-file"));
   SchedulerOptions keyed = LocalJob(1, 0);
   keyed.secret = *Secret::Derive(std::string(32, 's'), keyed.job_id);
   auto shared = *Scheduler::Start(keyed);
-  EXPECT_EQ(
-      AsNobody([&] {
-        auto raw = RawMember::Connect(shared->address());
-        return raw->Authenticate({Role::kWorker, -1}, keyed.secret) ? 0 : 1;
-      }),
-      0);
+  EXPECT_TRUE(ConnectAsNobody(*shared)->Authenticate({Role::kWorker, -1},
+                                                     keyed.secret));
   EXPECT_THAT(Job::Join(MemberOf(*scheduler, Role::kWorker)), IsOk());
 }
 
@@ -139,29 +124,24 @@ TEST(Hostile, WithoutASecretAnotherUsersSchedulerIsNotJoined) {
   JoinRequest request;
   request.scheduler_address = ToString(*LocalAddress(listener.get()));
   request.timing = FastTiming();
-  int status = -1;
-  const pid_t child = fork();
-  if (child == 0) {
-    // A socket is of who has made it, an accepted one of who has accepted it.
-    if (setuid(kNobody) != 0) _exit(100);
+  auto impostor = std::async(std::launch::async, [&] {
+    const AsNobody nobody;
     pollfd polled{.fd = listener.get(), .events = POLLIN, .revents = 0};
     poll(&polled, 1, 20000);
     RawMember member(
         UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)));
     const auto hello = member.NextFrame();
-    HandshakeServer impostor(Secret(), request.job_id);
-    const auto challenge = impostor.OnHello(hello.value_or(""));
-    if (!challenge.ok()) _exit(1);
-    member.Send(*challenge);
-    _exit(member.NextFrame().has_value() ? 2 : 0);  // a proof, or the end
-  }
+    const auto challenge =
+        HandshakeServer(Secret(), request.job_id).OnHello(hello.value_or(""));
+    EXPECT_THAT(challenge, IsOk());
+    if (challenge.ok()) member.Send(*challenge);
+    return member.NextFrame();
+  });
   const Joined joined = Job::Join(request);
   EXPECT_THAT(joined, StatusIs(absl::StatusCode::kUnauthenticated,
                                "user 65534 of this machine"));
   EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kAuthentication);
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_FALSE(impostor.get().has_value());  // no proof, but the end
 }
 
 // What else a record of another version has, only that version knows.
